@@ -25,7 +25,7 @@ from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import KeyValue, Rows
 from export.text_encoders.declaration import answer_section, class_names, text_graphs
 from export.text_encoders.heads import HeadConfig, HeadKind, answer_head
-from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel
+from export.text_encoders.network import TextEncoder, TextModel
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 
@@ -125,7 +125,7 @@ def with_answers(
 
     def read_config(values: Mapping[str, Any]) -> Any:
         names = values.get("architectures")
-        if not isinstance(names, list) or not str(names[:1]).endswith(f"{HeadKind.ANSWER}']"):
+        if not (isinstance(names, list) and names and str(names[0]).endswith(HeadKind.ANSWER)):
             return base.read_config(values)
         reader, first = ConfigReader(values), start
         if isinstance(start, int):
@@ -137,12 +137,7 @@ def with_answers(
         if not isinstance(config, ReaderConfig):
             return base.build(config)
         encoder = TextReader(base.build(config.network), tokens, config.start)
-        return TextModel(
-            encoder,
-            config.head,
-            masked=nn.Identity,
-            classifier=lambda classes: SequenceClassifier(encoder.width, classes, None),
-        )
+        return TextModel(encoder, config.head, masked=nn.Identity, classifier=nn.Identity)
 
     def rename(config: Any) -> Rename:
         if not isinstance(config, ReaderConfig):

@@ -57,8 +57,12 @@ class Epub:
                 check_segments(sum(len(page.segments) for page, _ in self._pages.values()))
         if not self._pages:
             raise InvalidRequest("file has no pages of text")
-        texts = [self._title, *(page for page, _ in self._pages.values())]
-        self.segments = [segment for text in texts for segment in text.segments]
+        self._texts = [self._title, *(page for page, _ in self._pages.values())]
+        self.segments = [segment for text in self._texts for segment in text.segments]
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for text in self._texts for line in text.lines]
 
     def write(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)

@@ -57,6 +57,10 @@ class Office:
             }
         )
 
+    @property
+    def lines(self) -> list[str]:
+        return [line for part in self._parts.values() for line in part.lines]
+
 
 def word(content: bytes) -> Office:
     """A .docx: text, headers, footers, notes, comments and text boxes."""

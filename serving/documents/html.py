@@ -140,6 +140,19 @@ class Html:
         self._parts: list[str | Inline] = _Reader(characters).parts(source)
         self.segments = [part for part in self._parts if isinstance(part, Inline)]
 
+    @property
+    def lines(self) -> list[str]:
+        """Of what is no segment, texts without letters alone: others may be code."""
+        found = []
+        for part in self._parts:
+            if isinstance(part, Inline):
+                found.append(part.text.strip())
+                continue
+            text = "" if part.startswith("<") else self._characters.read(part)
+            if any(map(str.isdigit, text)) and not any(map(str.isalpha, text)):
+                found.append(text.strip())
+        return found
+
     def text(self, segments: Sequence[Inline]) -> str:
         """The document with other segments in the place of its own."""
         others = iter(segments)

@@ -84,6 +84,7 @@ class XmlPart:
         self._paragraphs = [
             (one, groups) for one, groups in paragraphs if any(group.has_words for group in groups)
         ]
+        self._all = paragraphs
         self.segments = [
             group for _, groups in self._paragraphs for group in groups if group.has_words
         ]
@@ -96,6 +97,11 @@ class XmlPart:
             content = [next(others) if group.has_words else group for group in groups]
             self._vocabulary.replace(paragraph, content)
         return write_xml(self._tree)
+
+    @property
+    def lines(self) -> list[str]:
+        """As of `Document`."""
+        return [group.text for _, groups in self._all for group in groups if group.is_read]
 
 
 def _check_size(segment: Inline) -> None:

@@ -66,7 +66,7 @@ def document_text(uri: str) -> str:
         name, content = documents.decode(uri)
     except ValueError as error:
         raise InvalidRequest(f"the document cannot be read: {error}") from None
-    return "\n".join(segment.text for segment in read(name, content).segments)
+    return "\n".join(read(name, content).lines)
 
 
 def translated_file(name: str, content: bytes, found: Sequence[TranslatedPassage]) -> bytes:

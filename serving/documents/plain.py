@@ -54,6 +54,10 @@ class PlainText:
             next(others).text if part.has_words else part.text for part in self._parts
         ).encode(self._encoding)
 
+    @property
+    def lines(self) -> list[str]:
+        return [part.text for part in self._parts if part.is_read]
+
 
 class Subtitles:
     """SubRip subtitles: the lines of a cue are one text, unless each is another speaker's.
@@ -85,6 +89,11 @@ class Subtitles:
             else part.text([next(others) for _ in part.markup.segments])
             for part in self._parts
         ).encode(self._encoding)
+
+    @property
+    def lines(self) -> list[str]:
+        cues = (part for part in self._parts if isinstance(part, _Cue))
+        return [line for cue in cues for line in cue.markup.lines]
 
 
 class _Cue:

@@ -37,6 +37,11 @@ class Inline:
         return any(map(str.isalpha, self.text))
 
     @property
+    def is_read(self) -> bool:
+        """Whether it has words, or a number."""
+        return any(map(str.isalnum, self.text))
+
+    @property
     def is_plain(self) -> bool:
         """Whether its words need no placement: no element has fewer words than the whole."""
         elements = [child for child in self.children if isinstance(child, Inline)]
@@ -56,6 +61,11 @@ class Document(Protocol):
 
     def write(self, segments: Sequence[Inline]) -> bytes:
         """The document with other segments in the place of its own."""
+        ...
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """Texts of the segments, and of what has digits and no words between them."""
         ...
 
 

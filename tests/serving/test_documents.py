@@ -157,6 +157,32 @@ def test_plain_text_keeps_its_lines_and_encoding(encoding: str) -> None:
     assert result == source.upper().encode(encoding)
 
 
+_HTML = b"<h1>a <b>b</b> 3</h1><td> 12 </td><!-- 3 --><td>&#160;</td><script>f(4)</script>"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "lines"),
+    [
+        ("a.txt", b"uno\n--\n12\n", "uno 12"),
+        ("a.srt", SUBTITLES.encode(), "hay veinte mesas en el jardín. - hola. - adiós. 12"),
+        ("a.html", _HTML, "a b 3 12"),
+        (
+            "a.odt",
+            document_samples.open_file(),
+            "un título hay veinte mesas. fin una nota a b celda 12",
+        ),
+        ("a.pptx", document_samples.slides_file(), "una nota un título hay veinte mesas celda 12"),
+        ("a.epub", document_samples.book_file(), "un libro uno hay veinte mesas & más uno"),
+    ],
+)
+def test_lines_are_segments_and_numbers(name: str, content: bytes, lines: str) -> None:
+    document = read(name, content)
+    assert " ".join(document.lines).split() == lines.split()
+    assert [one for one in document.lines if any(map(str.isalpha, one))] == [
+        segment.text.strip() for segment in document.segments
+    ]
+
+
 def test_page_is_written_in_its_encoding() -> None:
     source = '<meta charset="iso-8859-1"><p>jardín</p>'.encode("latin1")
     document = read("a.html", source)

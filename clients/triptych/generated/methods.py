@@ -765,8 +765,8 @@ class BlockingMethods(BlockingClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
-            via: Language between both, where no model has the pair: one translates into it, another
-                from it. Needs `source` and `target`.
+            via: Language in between: one model translates into it, another from it. Needs `source`
+                and `target`.
             glossary: Term of the source to its rendering in the translation.
             glossary_name: A glossary that is stored under this name; the terms of `glossary` count
                 before its own.
@@ -817,8 +817,8 @@ class BlockingMethods(BlockingClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
-            via: Language between both, where no model has the pair: one translates into it, another
-                from it. Needs `source` and `target`.
+            via: Language in between: one model translates into it, another from it. Needs `source`
+                and `target`.
             glossary: Term of the source to its rendering in the translation.
             glossary_name: A glossary that is stored under this name; the terms of `glossary` count
                 before its own.
@@ -1592,8 +1592,8 @@ class AwaitableMethods(AwaitableClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
-            via: Language between both, where no model has the pair: one translates into it, another
-                from it. Needs `source` and `target`.
+            via: Language in between: one model translates into it, another from it. Needs `source`
+                and `target`.
             glossary: Term of the source to its rendering in the translation.
             glossary_name: A glossary that is stored under this name; the terms of `glossary` count
                 before its own.
@@ -1644,8 +1644,8 @@ class AwaitableMethods(AwaitableClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
-            via: Language between both, where no model has the pair: one translates into it, another
-                from it. Needs `source` and `target`.
+            via: Language in between: one model translates into it, another from it. Needs `source`
+                and `target`.
             glossary: Term of the source to its rendering in the translation.
             glossary_name: A glossary that is stored under this name; the terms of `glossary` count
                 before its own.

@@ -43,8 +43,8 @@ class TranslateRequest(StreamRequest, BeamParameters):
     source: str | None = optional("Source language: ISO 639, e.g. es, or the model's own code.")
     target: str | None = optional("Target language: ISO 639, e.g. en, or the model's own code.")
     via: str | None = optional(
-        "Language between both, where no model has the pair: one translates into it, another from "
-        "it. Needs `source` and `target`."
+        "Language in between: one model translates into it, another from it. Needs `source` and "
+        "`target`."
     )
     glossary: Glossary | None = optional("Term of the source to its rendering in the translation.")
     glossary_name: Name | None = optional(
