@@ -52,11 +52,14 @@ class ModelLoader:
         self._files: dict[tuple[str, int], str] = {}  # of models that are loaded from a plan
         self._backends: frozenset[str] = frozenset()
         self._incarnations: Counter[str] = Counter()  # kept over restarts: clients compare it
+        self.loading: set[tuple[str, int]] = set()
+        """Versions for which Triton now starts a process."""
 
     def begin(self, control: ModelControl, files: RuntimeFiles) -> None:
         """Start over with a new server; see `BundleLoader.begin`."""
         self._control = control
         self._runtime_files = files
+        self.loading.clear()
         self._backends = frozenset(each.name for each in files.backends.iterdir())
         self.plans.open()
 
@@ -123,16 +126,20 @@ class ModelLoader:
             self_check=self._settings.self_check,
         )
         before = self._stubs.running(model, policy.version)
+        is_python = self._own_files.is_python(config["backend"])
         with self._own_files.noting_environments():
             try:
+                if is_python:
+                    self.loading.add((model, policy.version))
                 self.control.load(model, config)
             except SetupError as error:
                 if _PROCESS_ENDED in error.message:
                     return False
                 links, folder = self._own_files.models, self._settings.repository
                 raise SetupError(error.message.replace(f"{links}/", f"{folder}/")) from error
-        is_running = self._stubs.expect(model, policy.version, before)
-        return is_running or not self._own_files.is_python(config["backend"])
+            finally:
+                self.loading.discard((model, policy.version))
+        return self._stubs.expect(model, policy.version, before) or not is_python
 
     def unload(self, model: str) -> None:
         """Unload all versions; running requests finish."""
@@ -234,6 +241,11 @@ class BundleLoader:
     def models(self) -> tuple[str, ...]:
         """Triton models that are loaded, further parts included."""
         return tuple(sorted({m for each in self.serving.values() for m in each.bundle.models}))
+
+    @property
+    def loading(self) -> set[tuple[str, int]]:
+        """Models and versions for which Triton now starts a process."""
+        return set(self._models.loading)
 
     def load(self, name: str, candidates: Sequence[Bundle]) -> Bundle:
         """Load the first version that loads, without overlap.

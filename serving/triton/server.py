@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 _LOADS_AT_ONCE = 4
 _POLL_S = 0.1
 _STATUS_PERIOD_S = 1.0
+_MOST_UNSTARTED = 10
+"""Readings of the status in which a model that loads may have no process: Triton 2.51 waits for
+ever for one that was killed in its first moments."""
 _LONGEST_GAP_S = 5.0
 """A longer time between two readings of the status means that this process was suspended."""
 
@@ -223,6 +227,7 @@ class TritonServer(ServerLifetime):
             SetupError: the server ended or does not respond; it is stopped.
         """
         failures, stalls = [], StallDetector(longest_gap_s=_LONGEST_GAP_S)
+        unstarted: Counter[tuple[str, int]] = Counter()
         with ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
             running = {pool.submit(load) for load in loads}
             try:
@@ -241,6 +246,10 @@ class TritonServer(ServerLifetime):
                         stalls.update(status.engines if status else None)
                         if stalls.unresponsive_s > self.settings.stuck_after:
                             raise SetupError("tritonserver does not respond while loading")
+                        missing = self._loader.loading - self._running_stubs().keys()
+                        unstarted = Counter({each: unstarted[each] + 1 for each in missing})
+                        if stuck := [each for each in missing if unstarted[each] > _MOST_UNSTARTED]:
+                            raise SetupError(f"Triton waits for a process that ended: {stuck[0]}")
             except BaseException as error:
                 pool.shutdown(wait=False, cancel_futures=True)
                 # The models' processes hold a dead server's connections open, so they go too. A

@@ -33,8 +33,9 @@ REFRESH_PERIOD_S = 2.0
 HEALTHY_AFTER_S = 60.0
 MAX_FAILED_STARTS = 5
 """In a row, before giving up; a server that was ready is restarted without a limit."""
-MAX_DEAD_STUBS = 256
-"""A stub that died with sequences keeps threads and a file in Triton: restart beyond so many."""
+MAX_DEAD_STUBS = 128
+"""Restart beyond so many: a stub that died keeps its series, and one with sequences threads and a
+file in Triton."""
 _CHEAP_DEAD_STUBS = 32
 """So many are healed whatever memory they hold until it is freed; with more of them that is at most
 a quarter of all shared memory. A server that has more is restarted when it is idle."""

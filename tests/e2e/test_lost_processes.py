@@ -9,6 +9,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,34 @@ async def test_no_request_is_lost_with_the_process_of_its_model(
         assert stop_stack(stack) == 0
     assert not {pid for pid in family if Path(f"/proc/{pid}").exists()}
     assert not shared_memory(*prefixes)
+
+
+@pytest.mark.parametrize("kills", [len(MODELS), pytest.param(50, marks=pytest.mark.full)])
+async def test_no_request_is_lost_while_a_process_is_killed_each_second(
+    several: Path, tmp_path: Path, http: Http, kills: int
+) -> None:
+    with running(several, tmp_path) as stack:
+        client = http(stack)
+        await until(lambda: is_ready(client))
+        load, over = Load(client, of_each=2), asyncio.Event()
+        undisturbed = await load.answers(asyncio.Event())
+
+        async def repeat() -> None:
+            while not over.is_set():
+                answers = await load.answers(asyncio.Event())
+                for request, answer, wanted in zip(
+                    load.requests, answers, undisturbed, strict=True
+                ):
+                    assert same(answer, wanted), (request, answer, wanted)
+
+        async with asyncio.timeout(TIMEOUT_S + 2 * kills), asyncio.TaskGroup() as group:
+            group.create_task(repeat())
+            for number in range(kills):
+                await asyncio.sleep(1.0)
+                with suppress(AssertionError):  # it is not up yet
+                    os.kill(
+                        stub_of(stack.process.pid, MODELS[number % len(MODELS)]), signal.SIGKILL
+                    )
+            over.set()
+        assert await counted(client, "resent_calls")
+        assert not await counted(client, "quarantined_calls")

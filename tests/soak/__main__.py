@@ -77,8 +77,8 @@ class Load:
     def kill(self) -> None:
         """Kill the process of one model, in the first half of the time.
 
-        Triton keeps threads and shared memory of each until `triptych triton` restarts it, so kills
-        in the second half would look like a leak.
+        Triton keeps threads of each until `triptych triton` restarts it, and their shared memory
+        for a while, so kills in the second half would look like a leak.
         """
         for _ in range(KILLS):
             time.sleep(self._seconds / 2 / (KILLS + 1))

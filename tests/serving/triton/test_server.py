@@ -176,6 +176,33 @@ def test_process_that_is_killed_while_it_loads_is_replaced(repository: Path) -> 
 
 
 @pytest.mark.integration
+def test_model_whose_process_is_killed_in_its_first_moments_returns(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.triton.server._MOST_UNSTARTED", 2)
+    publish_times(repository, "twice", 2)
+    with brief_server(settings(repository)) as server, ThreadPoolExecutor(1) as pool:
+        supervisor, pid = Supervisor(server), cast(int, server.pid)
+        [stub] = living_stubs(pid)["twice"]
+
+        def kill_the_next() -> None:
+            while not (found := living_stubs(pid).get("twice", {stub}) - {stub}):
+                time.sleep(0.001)
+            os.kill(found.pop(), signal.SIGKILL)
+
+        kill = pool.submit(kill_the_next)
+        os.kill(stub, signal.SIGKILL)
+
+        def is_healed() -> bool:
+            supervisor.check()
+            return kill.done() and server.is_alive and not server.is_missing_stubs
+
+        wait_until(lambda: server.is_missing_stubs)
+        wait_until(is_healed)
+        assert answer(server, "twice") == 2
+
+
+@pytest.mark.integration
 def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     with brief_server(settings(repository, stuck_after=2)) as server:
