@@ -105,6 +105,7 @@ PROCESSORS = {
         (HALF, HALF),
         steps=(("do_resize", True), ("do_pad", False), ("do_center_crop", False)),
     ),
+    "EfficientNet": Processor("exact", 346, None, (HALF, HALF)),  # see `_statistics`
     "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
     "Blip": Processor("exact", 384, None, OPENAI),
     "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
@@ -456,8 +457,7 @@ def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
         raise CheckpointError(f"{FILE}: resizing one edge needs do_center_crop")
     if resize in ("fit", "padded") and has_crop:
         raise CheckpointError(f"{FILE}: do_center_crop = true is not supported")
-    mean, std = processor.statistics
-    normalises = values.get("do_normalize", True)
+    mean, std = _statistics(values, processor)
     crop = _pair(values.get("crop_size", processor.crop), "crop_size") if has_crop else None
     centre = None
     if crop is not None and processor.crops_first:
@@ -470,8 +470,8 @@ def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
         centre=centre,
         crop=crop,
         resample=_resample(values, processor),
-        mean=_channels(values, "image_mean", mean) if normalises else (0.0, 0.0, 0.0),
-        std=_channels(values, "image_std", std) if normalises else (1.0, 1.0, 1.0),
+        mean=mean,
+        std=std,
         rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
         tiles=_tiles(values, processor, size[0], checkpoint.config),
         pixels=pixels,
@@ -552,6 +552,25 @@ def _crop_of_smaller(values: Mapping[str, Any]) -> dict[str, Any]:
         raise CheckpointError(f"{FILE}: crop_pct must be a part of the image, not {part!r}")
     resized = {"shortest_edge": int(edge / part)}
     return {**values, "size": resized, "crop_size": edge, "do_center_crop": True}
+
+
+def _statistics(values: Mapping[str, Any], processor: Processor) -> tuple[Channels, Channels]:
+    """Mean and standard deviation of an `ImageSpec`.
+
+    EfficientNet's processor subtracts 1 first, and divides by the standard deviation once more,
+    where its file says so.
+    """
+    mean, std = processor.statistics
+    mean, std = _channels(values, "image_mean", mean), _channels(values, "image_std", std)
+    own = std
+    if not values.get("do_normalize", True):
+        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    if processor is PROCESSORS["EfficientNet"]:
+        if values.get("do_rescale", True) and values.get("rescale_offset", False):
+            mean = mean[0] + 1, mean[1] + 1, mean[2] + 1
+        if values.get("include_top", True):
+            std = std[0] * own[0], std[1] * own[1], std[2] * own[2]
+    return mean, std
 
 
 def _shortest_edge(values: Mapping[str, Any], default: int) -> int:

@@ -139,6 +139,8 @@ def image_processor(name: str, values: Mapping[str, Any], size: tuple[int, int])
             fields = {"size": {"shortest_edge": height}}
         case "grounding-dino":
             fields = {"size": {"shortest_edge": 32, "longest_edge": 64}}
+        case "align":
+            fields["include_top"] = False
         case "vilt":
             fields = {"size": {"shortest_edge": 32}, "size_divisor": 8}
         case "pix2struct":

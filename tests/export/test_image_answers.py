@@ -60,7 +60,12 @@ TOLERANCE = 1e-5
 
 @pytest.mark.parametrize(
     ("name", "config"),
-    [("metaclip_2", "as published"), ("chinese_clip", "plain"), ("altclip", "plain")],
+    [
+        ("metaclip_2", "as published"),
+        ("chinese_clip", "plain"),
+        ("altclip", "plain"),
+        ("align", "plain"),
+    ],
 )
 def test_labels_are_ranked_as_by_transformers(name: str, config: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"

@@ -85,16 +85,21 @@ class NormedConvolution(nn.Module):
     packed_weight: Tensor
     packed_bias: Tensor
 
-    def __init__(self, width: int, output_width: int, kernel: int, stride: int, pad: int) -> None:
+    def __init__(
+        self, width: int, output_width: int, kernel: int, stride: int, pad: int, groups: int = 1
+    ) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(width, output_width, kernel, stride, pad, bias=False)
+        self.convolution = nn.Conv2d(
+            width, output_width, kernel, stride, pad, groups=groups, bias=False
+        )
         self.norm = BatchNorm(output_width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Channels first."""
         if is_in_onnx_export():
             stride, padding = self.convolution.stride, self.convolution.padding
-            return functional.conv2d(x, self.packed_weight, self.packed_bias, stride, padding)
+            packed, groups = (self.packed_weight, self.packed_bias), self.convolution.groups
+            return functional.conv2d(x, *packed, stride, padding, groups=groups)
         return self.norm(self.convolution(x).movedim(1, -1)).movedim(-1, 1)
 
     def pack(self) -> None:

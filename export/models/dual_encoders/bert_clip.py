@@ -53,10 +53,10 @@ class Config(LimitedByText):
 class TextTower(nn.Module):
     """An encoder whose first token represents the text."""
 
-    def __init__(self, config: bert.Config, embedding_width: int) -> None:
+    def __init__(self, config: bert.Config, embedding_width: int, *, bias: bool = False) -> None:
         super().__init__()
         self.encoder = bert.Encoder(config)
-        self.projection = nn.Linear(config.width, embedding_width, bias=False)
+        self.projection = nn.Linear(config.width, embedding_width, bias=bias)
 
     @property
     def tokens(self) -> nn.Embedding:

@@ -52,6 +52,24 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "levit": ("Levit", {}),
     "levit, small": ("Levit", {"size": {"shortest_edge": 50}, "crop_size": 50}),
     "levit, exact": ("Levit", {"size": {"height": 60, "width": 50}, "crop_size": 50}),
+    "efficientnet": ("EfficientNet", {}),
+    "efficientnet, of align": (
+        "EfficientNet",
+        {
+            "size": {"height": 60, "width": 50},
+            "do_center_crop": True,
+            "crop_size": 40,
+            "do_normalize": False,
+            "include_top": False,
+            "rescale_factor": 1 / 127.5,
+            "rescale_offset": True,
+            "resample": 2,
+        },
+    ),
+    "efficientnet, normalised twice": (
+        "EfficientNet",
+        {"rescale_offset": True, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]},
+    ),
     "convnext": ("ConvNext", {}),
     "convnext, cropped": ("ConvNext", {"size": {"shortest_edge": 50}, "resample": 2}),
     "convnext, small part": ("ConvNext", {"size": {"shortest_edge": 45}, "crop_pct": 0.6}),
@@ -135,7 +153,9 @@ def _values(processed: Any) -> Any:
 def test_pixels_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
     kind, fields = RECIPES[title]
     spec = recipe(tmp_path, {"image_processor_type": f"{kind}ImageProcessor", **fields})
-    raw = processor(kind, **fields | {"do_rescale": False, "do_normalize": False})
+    plain = {"do_rescale": False, "do_normalize": False}
+    plain |= {"include_top": False} if kind == "EfficientNet" else {}
+    raw = processor(kind, **fields | plain)
     whole = processor(kind, **fields)
     for name, data in CORPUS.items():
         image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))

@@ -167,6 +167,7 @@ UNREAD |= {(name, "max_window_layers") for name in ("qwen2", "qwen3", "smollm3")
 UNREAD |= {("smollm3", "no_rope_layers")}  # a flag for each
 UNREAD |= {("switch_transformers", f"num_sparse_{side}_layers") for side in ("encoder", "decoder")}
 UNREAD |= {("grounding-dino", "backbone_config.num_layers")}
+UNREAD |= {("align", "vision_config.num_hidden_layers")}
 _QWENS = ("qwen2_vl", "qwen2_5_vl", "internvl")
 UNREAD |= {(name, "text_config.max_window_layers") for name in _QWENS}
 """Fields that nothing is built from: `depths` counts Swin's layers."""

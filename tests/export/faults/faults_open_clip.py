@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.layers.attention.heads import Heads
+from export.layers.images.convolutions import BatchNorm
 from export.models.dual_encoders import bert_clip, clip, clip_resnet
+from export.models.vision import efficientnet
 from tests.export.faults.faults import Fault, change, replaced, swapped
 
 
@@ -126,6 +129,34 @@ ALTCLIP = _BERT_CLIP | {
 }
 
 
+def _pad_above(x: Tensor, sides: tuple[int, ...]) -> Tensor:
+    return functional.pad(x, sides[::-1])
+
+
+def _each_block(action: Callable[[Any], object]) -> Fault:
+    return change(lambda net: [action(block) for block in net.image.network.blocks])
+
+
+ALIGN: dict[str, Fault] = {
+    "images are padded above instead of below": replaced(
+        efficientnet, "functional", SimpleNamespace(pad=_pad_above)
+    ),
+    "strides are padded evenly": _each_block(
+        lambda block: setattr(block, "padding", (block.padding[1],) * 4)
+    ),
+    "channels are not weighed by the image": _each_block(lambda block: block.weigh.weight.zero_()),
+    "no block has a residual": _each_block(lambda block: setattr(block, "is_residual", False)),
+    "another epsilon in the norms": change(
+        lambda net: [
+            setattr(each, "eps", 1e-5)
+            for each in net.image.modules()
+            if isinstance(each, BatchNorm)
+        ]
+    ),
+    "the text's projection has no bias": change(lambda net: net.text.projection.bias.zero_()),
+}
+
+
 def _without_mean_token(pooling: clip_resnet.AttentionPooling, cells: Tensor) -> Tensor:
     mean = cells.mean(dim=1, keepdim=True)
     query = mean + pooling.positions[:1]
@@ -210,6 +241,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("metaclip_2", "odd"): METACLIP_2,
     ("chinese_clip", "odd"): CHINESE_CLIP,
     ("altclip", "odd"): ALTCLIP,
+    ("align", "odd"): ALIGN,
     ("open_clip", "odd"): RESNET,
     ("open_clip", "vit"): VIT,
 }

@@ -69,6 +69,31 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ),
         ({"image_text_hidden_size": 0}, "image_text_hidden_size must be a whole number ≥ 1"),
     ],
+    "align plain": [
+        ({"projection_dim": 15}, "projection_dim = 15, and images have vectors of 16"),
+        ({"architectures": ["AlignTextModel"]}, "AlignTextModel is not supported"),
+        *(
+            (
+                {
+                    "vision_config": {
+                        **twin_of("align").configs["plain"]["vision_config"],
+                        **changed,
+                    }
+                },
+                text,
+            )
+            for changed, text in (
+                ({"pooling_type": "max"}, "pooling_type = 'max' is not supported"),
+                ({"strides": [1, 2, 3]}, "strides must be 1 or 2"),
+                ({"kernel_sizes": [3, 4, 3]}, "kernel_sizes odd"),
+                ({"kernel_sizes": [3, 5]}, "need one number a stage"),
+                ({"in_channels": [32, 8, 8]}, "in_channels must be 32 and out_channels"),
+                ({"depth_coefficient": 1e6}, "at most 1000"),
+                ({"num_block_repeats": [1, 2, 10_001]}, "over 10000 blocks"),
+                ({"width_coefficient": 0}, "factors must be over 0"),
+            )
+        ),
+    ],
     "vilt plain": [
         ({"architectures": ["ViltForMaskedLM"]}, "architectures = ViltForMaskedLM is not"),
         ({"max_image_length": 200}, "max_image_length = 200 is not supported, only -1 is"),

@@ -101,6 +101,8 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
                 tensor.copy_(1 + 0.5 * noise)
             else:
                 tensor.copy_(0.3 * noise)
+            if leaf == "temperature":  # which is positive
+                tensor.abs_()
 
 
 def gather_statistics(model: nn.Module, image: tuple[int, int]) -> None:
@@ -115,7 +117,8 @@ def gather_statistics(model: nn.Module, image: tuple[int, int]) -> None:
     model.train()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        model(2 * torch.randn(8, 3, *image, generator=generator))
+        tower = getattr(model, "vision_model", model)  # ALIGN reads texts first
+        tower(2 * torch.randn(8, 3, *image, generator=generator))
     model.eval()
 
 

@@ -18,7 +18,7 @@ from tests.export.twins import twin_of
     ("name", "config"),
     [
         (name, config)
-        for name in ("clip", "metaclip_2", "chinese_clip", "altclip")
+        for name in ("clip", "metaclip_2", "chinese_clip", "altclip", "align")
         for config in twin_of(name).configs
     ],
 )
@@ -31,7 +31,8 @@ def test_logits_are_the_scaled_cosines_of_both_towers(name: str, config: str, tw
     mask = (torch.arange(texts.shape[1])[None] < lengths[:, None]).long()
     section = twin.architecture.tasks["zero-shot"](twin.network, twin.checkpoint)
     with torch.no_grad():
-        want = twin.reference(texts, normalised(pixels, image), attention_mask=mask)
+        shown = normalised(pixels, image)
+        want = twin.reference(input_ids=texts, pixel_values=shown, attention_mask=mask)
         images = graphs.lowerings["image"].module(pixels)
         labels = graphs.lowerings["text"].module(texts, lengths)
     logits = section["logit_scale"] * images @ labels.T
