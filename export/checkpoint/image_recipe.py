@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, Literal
 
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
@@ -90,18 +89,10 @@ PROCESSORS = {
     "LlavaNext": Processor(
         "exact",
         224,
-        224,
-        OPENAI,
-        steps=(("do_resize", True),),
-        resolutions=((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)),
-    ),
-    "LlavaOnevision": Processor(
-        "exact",
-        384,
         None,
         OPENAI,
         steps=(("do_resize", True),),
-        resolutions=tuple(product(range(384, 2305, 384), repeat=2)),
+        resolutions=((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)),
     ),
     "Qwen2VL": Processor("exact", 56, None, OPENAI, pixels=(56 * 56, 28 * 28 * 1280)),
     "ConvNext": Processor(  # see `_crop_of_smaller`
@@ -578,7 +569,7 @@ def _tile(values: Mapping[str, Any], size: object, processor: Processor) -> tupl
     if isinstance(size, Mapping) and set(size) == {"shortest_edge"}:
         size = size["shortest_edge"]
     tile = _pair(size, "size")
-    crop = _pair(values.get("crop_size", processor.crop or tile), "crop_size")
+    crop = _pair(values.get("crop_size", processor.size), "crop_size")
     if tile[0] != tile[1] or tile != crop:
         raise CheckpointError(f"{FILE}: size = {tile} and crop_size = {crop} are not one square's")
     return tile

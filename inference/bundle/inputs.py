@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import sqrt
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST_RATIO = 1.1
-"""Of the side of a grid to that of `TileGrid.most` tiles; from there on it is shrunk."""
 INSTRUCTION = "instruction"
 """Among the files of a tokenizer."""
 
@@ -183,9 +180,6 @@ class TileGrid(Frozen):
     """Height and width of a tile in pixels."""
     side: int
     """Rows, and columns, of a tile's vectors."""
-    most: int | None = None
-    """A picture with a good deal more vectors than so many tiles is shrunk to nearly as many; None:
-    none is."""
 
     def shape(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of the tiles' vectors that are read of a canvas; negative if none is."""
@@ -198,11 +192,6 @@ class TileGrid(Frozen):
         rows, columns = self.shape(height, width)
         if height < 2 * self.edge or width < self.edge or rows < 0 or columns < 0:
             return 0
-        if self.most is not None:
-            # in floating point, whose rounding decides, as in `transformers`
-            ratio = sqrt(rows * columns / (self.most * self.side**2))
-            if ratio > MOST_RATIO:
-                rows, columns = int(rows // ratio), int(columns // ratio)
         return self.side**2 + rows * (columns + 1)
 
 

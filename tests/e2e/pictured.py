@@ -15,7 +15,6 @@ from transformers import (
     GroundingDinoImageProcessorPil,
     Idefics3ImageProcessorPil,
     LlavaNextImageProcessorPil,
-    LlavaOnevisionImageProcessorPil,
     Owlv2ImageProcessorPil,
     OwlViTImageProcessorPil,
     Pix2StructImageProcessorPil,
@@ -105,10 +104,10 @@ def _tokenizer(
 
 
 def _write_llava_next(folder: Path) -> None:
-    configs = twin_of(folder.name).configs
+    configs = twin_of("llava_next").configs
     sizes = [[16, 16], [32, 16], [16, 48], [32, 32]]
     make_twin(
-        folder.name,
+        "llava_next",
         "odd",
         folder,
         {
@@ -121,11 +120,9 @@ def _write_llava_next(folder: Path) -> None:
     tokenizer = _tokenizer("<s> $A", bos_token="<s>", eos_token="</s>")
     tokenizer.save_pretrained(folder)
     square = {"height": 16, "width": 16}
-    recipe: Any = LlavaOnevisionImageProcessorPil(size=square, image_grid_pinpoints=sizes)
-    if folder.name == "llava_next":
-        recipe = LlavaNextImageProcessorPil(
-            size={"shortest_edge": 16}, crop_size=square, image_grid_pinpoints=sizes
-        )
+    recipe = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 16}, crop_size=square, image_grid_pinpoints=sizes
+    )
     recipe.save_pretrained(folder)
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
 
@@ -270,8 +267,7 @@ def export_pictured(made: Path) -> None:
     recipe = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size=square)
     recipe.save_pretrained(made / "llava")
     (made / "llava" / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-    for name in ("llava_next", "llava_onevision"):
-        _write_llava_next(made / name)
+    _write_llava_next(made / "llava_next")
     _write_idefics3(made / "idefics3")
     _write_gemma3(made / "gemma3")
     _write_internvl(made / "internvl")
@@ -282,7 +278,6 @@ def export_pictured(made: Path) -> None:
     for name in (
         "llava",
         "llava_next",
-        "llava_onevision",
         "idefics3",
         "gemma3",
         "internvl",

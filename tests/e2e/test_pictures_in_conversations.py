@@ -29,8 +29,6 @@ from transformers import (
     InternVLProcessor,
     LlavaNextImageProcessorPil,
     LlavaNextProcessor,
-    LlavaOnevisionImageProcessorPil,
-    LlavaOnevisionProcessor,
     LlavaProcessor,
     Pix2StructForConditionalGeneration,
     Pix2StructImageProcessorPil,
@@ -62,7 +60,7 @@ from triptych import Client, GrpcClient, InvalidRequest
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
-NAMES = ["llava", "llava_next", "llava_onevision", "idefics3", "gemma3", "internvl", *QWENS]
+NAMES = ["llava", "llava_next", "idefics3", "gemma3", "internvl", *QWENS]
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +104,6 @@ def _processor(folder: Path) -> Any:
         recipe = GotOcr2ImageProcessorPil.from_pretrained(folder)
         made = _without_videos(InternVLProcessor)
         return made(recipe, tokenizer, image_seq_length=4, chat_template=INTERNVL_TEMPLATE)
-    if folder.name == "llava_onevision":
-        return _without_videos(LlavaOnevisionProcessor)(
-            LlavaOnevisionImageProcessorPil.from_pretrained(folder),
-            tokenizer,
-            num_image_tokens=4,
-            vision_feature_select_strategy="full",
-            chat_template=TEMPLATE,
-            vision_aspect_ratio="anyres_max_1",
-        )
     kind, recipe = LlavaProcessor, CLIPImageProcessorPil
     if folder.name == "llava_next":
         kind, recipe = LlavaNextProcessor, LlavaNextImageProcessorPil

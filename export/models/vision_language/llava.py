@@ -1,4 +1,4 @@
-"""LLaVA, LLaVA-NeXT and LLaVA-OneVision: a language model that reads patches of images as tokens.
+"""LLaVA and LLaVA-NeXT: a language model that reads the patches of images as tokens.
 
 Papers: Liu et al. 2023, "Visual Instruction Tuning", §4.1 (arXiv 2304.08485); Liu et al. 2023,
 "Improved Baselines with Visual Instruction Tuning", §3 (arXiv 2310.03744): two linear layers
@@ -6,32 +6,26 @@ project the patches of an image tower to the language model's width. Liu et al. 
 Improved reasoning, OCR, and world knowledge", with the tiles of "Improved Baselines", §4.2: images
 come at one of several resolutions, the vectors of an image's tiles are laid out as one grid, those
 of padding are left out, and a learned vector ends each row; in front of them are the vectors of the
-whole image as one tile. Li et al. 2024, "LLaVA-OneVision", §3.1 (arXiv 2408.03326): of an image
-with more than so many tiles' vectors, their grid is shrunk to as many by bilinear interpolation.
+whole image as one tile.
 Checkpoints: `model_type: llava` (`llava-hf/llava-1.5-7b-hf`, `llava-hf/bakLlava-v1-hf`,
 `llava-hf/llava-interleave-qwen-0.5b-hf`) and `llava_next` (`llava-hf/llava-v1.6-mistral-7b-hf`,
-`llava-hf/llama3-llava-next-8b-hf`) and `llava_onevision`
-(`llava-hf/llava-onevision-qwen2-0.5b-ov-hf`, `-7b-`, `-72b-`) with an image tower of `TOWERS` and a
-language model of `LANGUAGE_MODELS`.
+`llava-hf/llama3-llava-next-8b-hf`) with an image tower of `TOWERS` and a language model of
+`LANGUAGE_MODELS`.
 
 Legend: B images (canvases: of one size), N patches, L vectors of an image, n rows and columns of a
 tile's vectors, E width of the image tower, D width.
 
 Differences from `transformers`: an image's vectors are computed once, by `admit`; blocks of the
 image tower whose output is not read are left out; pixels come as uint8. With tiles, an image comes
-as a canvas (`TileGrid`), whose size says what is left out. LLaVA-OneVision reads each image of a
-prompt by its tiles, as the processor does with a list of images; images in a list for each prompt
-it reads as one tile each, if there are several. Videos are not read.
+as a canvas (`TileGrid`), whose size says what is left out.
 
 Decision D104.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import torch
@@ -54,7 +48,7 @@ from export.layers.images.vision import check_recipe, patch_count, patch_grid
 from export.models.decoders import llama
 from export.models.dual_encoders import clip, siglip
 from export.tokenizer.prompt_images import IMAGE_TOKEN
-from inference.bundle.inputs import MOST_RATIO, ImageSpec, PromptImages, Resolutions, TileGrid
+from inference.bundle.inputs import ImageSpec, PromptImages, Resolutions, TileGrid
 from inference.errors import CheckpointError
 
 LANGUAGE_MODELS: Mapping[str, Architecture] = {
@@ -209,7 +203,7 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     vision.defaults = kind.defaults
     vision.refuse_unless(num_channels=3)
     tower = vision.read(BlockConfig)
-    given = reader.find("vision_feature_layer", -2)
+    given = reader.given.get("vision_feature_layer", -2)
     wanted = given if isinstance(given, list) else [given]
     numbers = [layer for layer in wanted if type(layer) is int]
     layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in numbers)
@@ -325,21 +319,7 @@ def read_next(values: Mapping[str, Any]) -> NextConfig:
     Raises:
         CheckpointError: see `read_config`; tiles that are no squares of patches.
     """
-    return _read_canvases(ConfigReader(values), _RESOLUTIONS)
-
-
-def _read_canvases(
-    reader: ConfigReader, default: Sequence[Sequence[int]], most: int | None = None
-) -> NextConfig:
-    """The configuration.
-
-    Args:
-        default: Of `image_grid_pinpoints`.
-        most: As of `TileGrid`.
-
-    Raises:
-        CheckpointError: see `read_next`.
-    """
+    reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
     is_tied = reader.flag("tie_word_embeddings", False)  # not that of `text_config`
     read = read_halves(reader, is_tied=is_tied)
@@ -350,12 +330,10 @@ def _read_canvases(
             f"config.json: tiles of {image.image} with {image.tokens} vectors are not supported, "
             "only squares with one vector for each patch"
         )
-    given = reader.find("image_grid_pinpoints", default)
-    resolutions = read_resolutions(given, edge, reader.place)
+    given = values.get("image_grid_pinpoints")
+    resolutions = read_resolutions(_RESOLUTIONS if given is None else given, edge, "config.json")
     fields = {name: getattr(read, name) for name in ("image", "language", "text", "image_token")}
-    return NextConfig(
-        **fields, resolutions=resolutions, grid=TileGrid(edge=edge, side=rows, most=most)
-    )
+    return NextConfig(**fields, resolutions=resolutions, grid=TileGrid(edge=edge, side=rows))
 
 
 class CanvasEncoder(ImageEncoder):
@@ -380,42 +358,8 @@ class CanvasEncoder(ImageEncoder):
         parts = parts.reshape(count, rows, columns, n, n, -1).transpose(2, 3)
         parts = parts.reshape(count, rows * n, columns * n, -1)
         parts = parts[:, top : rows * n - top, left : columns * n - left]
-        if self.grid.most is not None:
-            parts = shrink(parts, self.grid.most * n**2)
         ends = self.newline.expand(count, parts.shape[1], 1, -1)
         return torch.cat([whole, torch.cat([parts, ends], dim=2).flatten(1, 2)], dim=1)
-
-
-def shrink(grid: Tensor, most: int) -> Tensor:
-    """(B, rows, columns, D) → vectors between them, where there are many more than `most`.
-
-    Rows and columns are divided by the number that leaves nearly as many, in the floating point of
-    `TileGrid.tokens`.
-    """
-    rows, columns = grid.shape[1:3]
-    counts = [torch.ones(size, dtype=torch.float64).sum() for size in (rows, columns)]
-    ratio = (counts[0] * counts[1] / most).sqrt()
-    ratio = torch.where(ratio > MOST_RATIO, ratio, 1.0)
-    by_row, by_column = (
-        _between(size, count, ratio).to(grid.dtype)
-        for size, count in zip((rows, columns), counts, strict=True)
-    )
-    narrow = by_row @ grid.flatten(2)  # (B, fewer rows, columns · D)
-    return by_column @ narrow.unflatten(2, (columns, grid.shape[3]))
-
-
-def _between(size: int, count: Tensor, ratio: Tensor) -> Tensor:
-    """(size // ratio, size): weights of the vectors next to each of fewer ones.
-
-    Args:
-        count: The size; a tensor, in float64 like the ratio.
-    """
-    fewer = ((count - count.fmod(ratio)) / ratio).round()  # a quotient could be rounded up
-    places = fewer.long().item()
-    torch._check(places >= 0)
-    place = (torch.arange(places).double() + 0.5) * count / fewer - 0.5
-    place = place.clamp(min=0).minimum(count - 1)
-    return (1 - (place[:, None] - torch.arange(size)).abs()).clamp(min=0)
 
 
 class LlavaNext(Llava):
@@ -466,38 +410,3 @@ LLAVA_NEXT = replace(
     graphs=canvas_graphs,
     image_size=lambda config: config.canvas,
 )
-
-
-# ---------------------------------------------------------------------------------- LLaVA-OneVision
-
-_MOST = re.compile(r"anyres_max_([1-9]\d?)")
-_ONEVISION: Mapping[str, Any] = {
-    "image_token_index": 151646,
-    "vision_feature_layer": -1,
-    "vision_feature_select_strategy": "full",
-}
-
-
-def read_onevision(values: Mapping[str, Any]) -> NextConfig:
-    """The configuration; defaults are `transformers`' own.
-
-    Raises:
-        CheckpointError: see `read_next`; another form of `vision_aspect_ratio`.
-    """
-    reader = ConfigReader(values)
-    sections = {"vision_config": "siglip_vision_model", "text_config": "qwen2"}
-    kinds = {
-        name: {"model_type": kind, **reader.section(name).given} for name, kind in sections.items()
-    }
-    reader = ConfigReader({**values, **kinds}, defaults=_ONEVISION)
-    form = _MOST.fullmatch(reader.text("vision_aspect_ratio", "anyres_max_9"))
-    if form is None:
-        raise CheckpointError(
-            f"{reader.place}: vision_aspect_ratio = {values['vision_aspect_ratio']!r} is not "
-            "supported, only anyres_max_1 to anyres_max_99"
-        )
-    sizes = list(product(range(384, 2305, 384), repeat=2))
-    return _read_canvases(reader, sizes, int(form[1]))
-
-
-LLAVA_ONEVISION = replace(LLAVA_NEXT, name="llava_onevision", read_config=read_onevision)

@@ -166,7 +166,7 @@ UNREAD = {(name, "num_layers") for name in ("swin", "swinv2")}
 UNREAD |= {(name, "max_window_layers") for name in ("qwen2", "qwen3", "smollm3")}
 UNREAD |= {("smollm3", "no_rope_layers")}  # a flag for each
 UNREAD |= {("grounding-dino", "backbone_config.num_layers")}
-_QWENS = ("qwen2_vl", "qwen2_5_vl", "internvl", "llava_onevision")
+_QWENS = ("qwen2_vl", "qwen2_5_vl", "internvl")
 UNREAD |= {(name, "text_config.max_window_layers") for name in _QWENS}
 """Fields that nothing is built from: `depths` counts Swin's layers."""
 

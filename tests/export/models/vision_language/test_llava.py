@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
-from itertools import product
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +19,9 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
-from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
-    LlavaOnevisionImageProcessorPil,
-)
-from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.graphs.source_model import SourceModel
-from export.models.vision_language.llava import shrink
 from export.parity.graph_runs import bundle_path, onnx_run
 from export.parity.judge import TOLERANCE
 from export.parity.parity_inputs import Admitted, Run, StepLoop
@@ -248,17 +241,12 @@ def _spec(twin: TwinPair, image: ImageSpec) -> ImageSpec:
     return image.model_copy(update={"size": (grid.edge, grid.edge), "tiles": tiles})
 
 
-def _processor(name: str, spec: ImageSpec) -> Any:
+def _processor(spec: ImageSpec) -> Any:
     assert isinstance(spec.tiles, Resolutions)
     edge = spec.size[0]
-    square = {"height": edge, "width": edge}
-    fields: dict[str, Any] = {"size": square}
-    kind: Any = LlavaOnevisionImageProcessorPil
-    if name == "llava_next":
-        kind, fields = LlavaNextImageProcessorPil, {"size": {"shortest_edge": edge}}
-        fields["crop_size"] = square
-    return kind(
-        **fields,
+    return LlavaNextImageProcessorPil(
+        size={"shortest_edge": edge},
+        crop_size={"height": edge, "width": edge},
         image_grid_pinpoints=[list(size) for size in spec.tiles.sizes],
         resample=spec.resample,
         image_mean=spec.mean,
@@ -283,30 +271,22 @@ def _requests_llava_next(manifest: Manifest, spec: ImageSpec, beams: int) -> lis
     return requests
 
 
-def _check(twin: TwinPair, spec: ImageSpec, runner: Runner, given: Sequence[EngineRequest]) -> None:
+def _check(reference: Any, spec: ImageSpec, runner: Runner, given: Sequence[EngineRequest]) -> None:
     """Asserts that the engine generates what `transformers` does with its own processor."""
-    inputs = dict(_processor(twin.architecture.name, spec)(list(PICTURES), return_tensors="pt"))
-    inputs.pop("batch_num_images", None)  # of which each image has its own
-    assert_left_padded(twin.reference, runner, given, lambda tokens: inputs)
+    inputs = _processor(spec)(list(PICTURES), return_tensors="pt")
+    assert_left_padded(reference, runner, given, lambda tokens: inputs)
 
 
-TILED = {"llava_next": [14 + 16, 0, 24], "llava_onevision": [7 + 8, 0, 10]}
-"""Tokens of the images of each prompt."""
-
-
-@pytest.fixture(scope="module", params=TILED)
-def four(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> TwinPair:
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> TwinPair:
     """With four vectors a tile."""
-    name = request.param
-    folder = tmp_path_factory.mktemp(name)
-    vision = twin_of(name).configs["plain"]["vision_config"]
+    folder = tmp_path_factory.mktemp("llava_next")
+    vision = twin_of("llava_next").configs["plain"]["vision_config"]
     changes = {
         "vision_config": {**vision, "image_size": 17},
         "image_grid_pinpoints": [[17, 17], [34, 17], [17, 51], [34, 34]],
     }
-    if name == "llava_onevision":
-        changes["vision_aspect_ratio"] = "anyres_max_1"
-    return pair_of(name, "plain", folder, make_twin(name, "plain", folder, changes))
+    return pair_of("llava_next", "plain", folder, make_twin("llava_next", "plain", folder, changes))
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -318,17 +298,15 @@ def test_llava_next_ragged_prompts_generate_what_a_left_padded_batch_does(
     given = [
         RequestValidator(manifest).validate(r) for r in _requests_llava_next(manifest, spec, beams)
     ]
-    assert [request.source_length for request in given] == TILED[four.architecture.name]
-    _check(four, spec, TorchRunner(four.graphs(), manifest), given)
+    assert [request.source_length for request in given] == [14 + 16, 0, 24]
+    _check(four.reference, spec, TorchRunner(four.graphs(), manifest), given)
 
 
 def test_vectors_of_pictures_are_those_of_transformers(four: TwinPair) -> None:
     spec = _spec(four, four.prepared.image)
     assert isinstance(spec.tiles, Resolutions)
     pictures = (*PICTURES, noise(45, 25), noise(50, 8))  # rows are left out, and all of them
-    inputs = dict(_processor(four.architecture.name, spec)(list(pictures), return_tensors="pt"))
-    inputs.pop("batch_num_images", None)
-    admit = four.graphs().lowerings
+    inputs, admit = _processor(spec)(list(pictures), return_tensors="pt"), four.graphs().lowerings
     with torch.no_grad():
         wanted = four.reference.model.get_image_features(**inputs, return_dict=True).pooler_output
         for picture, want in zip(pictures, wanted, strict=True):
@@ -339,44 +317,12 @@ def test_vectors_of_pictures_are_those_of_transformers(four: TwinPair) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("name", TILED)
-def test_graphs_take_pictures_of_several_sizes(
-    name: str, beams: int, twins: Twins, bundles: Bundles
-) -> None:
-    twin, bundle = twins(name, "odd"), bundles(name, "odd")
+def test_graphs_take_pictures_of_several_sizes(beams: int, twins: Twins, bundles: Bundles) -> None:
+    twin, bundle = twins("llava_next", "odd"), bundles("llava_next", "odd")
     spec = _spec(twin, twin.prepared.image)
     given = _requests_llava_next(bundle.manifest, spec, beams)
     given = [RequestValidator(bundle.manifest).validate(request) for request in given]
-    _check(twin, spec, OrtRunner(bundle, threads=1), given)
-
-
-class _OneVision(LlavaOnevisionProcessor):
-    """Without the processor of videos, which needs torchvision."""
-
-    def check_argument_for_proper_class(self, name: str, argument: Any) -> Any:
-        if name != "video_processor":
-            super().check_argument_for_proper_class(name, argument)
-
-
-@pytest.mark.parametrize("side", [1, 3, 5, 7, 27])
-def test_a_shrunk_grid_is_that_of_transformers(side: int) -> None:
-    """Its size follows from quotients in floating point, some of which are rounded down."""
-    grid, is_down = TileGrid(edge=64, side=side, most=9), False
-    for rows, columns in product(range(1, 7), repeat=2):
-        given = torch.randn(1, rows * side, columns * side, 2).double()
-        ratio = sqrt(rows * columns * side**2 / (9 * side**2))
-        size = [int(rows * side // ratio), int(columns * side // ratio)]
-        wanted = given
-        if ratio > 1.1:
-            channels = given.permute(0, 3, 1, 2)
-            resized = torch.nn.functional.interpolate(channels, size, mode="bilinear")
-            wanted = resized.permute(0, 2, 3, 1)
-            is_down |= rows == columns and size[0] < 3 * side
-        found = shrink(given, 9 * side**2)
-        assert difference(wanted, found) < 1e-9, (rows, columns)
-        tokens = side**2 + wanted.shape[1] * (wanted.shape[2] + 1)
-        assert grid.tokens(64 * (rows + 1), 64 * columns) == tokens
-    assert is_down
+    _check(twin.reference, spec, OrtRunner(bundle, threads=1), given)
 
 
 def test_tokens_of_a_picture_are_those_that_the_processor_writes(four: TwinPair) -> None:
@@ -385,24 +331,17 @@ def test_tokens_of_a_picture_are_those_that_the_processor_writes(four: TwinPair)
     from tokenizers import Tokenizer, models
 
     backend = Tokenizer(models.WordLevel({"<s>": 0, "<image>": 1}, unk_token="<s>"))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<s>")
-    recipe = _processor(four.architecture.name, spec)
-    processor: Any = LlavaNextProcessor(
-        recipe,
-        tokenizer,
+    processor = LlavaNextProcessor(
+        _processor(spec),
+        PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<s>"),
         patch_size=8,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
     )
-    if four.architecture.name == "llava_onevision":
-        processor = _OneVision(
-            recipe, tokenizer, num_image_tokens=4, vision_aspect_ratio="anyres_max_1"
-        )
     sizes = [(5, 9), (2, 40), (40, 2), (33, 91), (200, 12), (64, 48), (17, 17)]
     for size in (*sizes, *(picture.size for picture in PICTURES)):
         picture: Image.Image = noise(*size)
-        wanted = processor._get_number_of_features(picture.height, picture.width, 17, 17)
-        wanted -= isinstance(processor, LlavaNextProcessor)  # the class token
+        wanted = processor._get_number_of_features(picture.height, picture.width, 17, 17) - 1
         canvas = fit_resolution(picture, spec, spec.tiles)
         assert four.source.configuration.grid.tokens(*canvas.shape[:2]) == wanted, size
 
