@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from math import prod
 from typing import Any
 
@@ -140,9 +140,7 @@ class BoundGraph:
             names, tensor = arena.state, arena.view(self._rows)
             assert names.step_output is not None
             self._bound.append((names.step_input, tensor))
-            self._device.bind_in_place(
-                self._binding, names.step_input, names.step_output, tensor
-            )
+            self._device.bind_in_place(self._binding, names.step_input, names.step_output, tensor)
         for arena in state.of(Growth.REPLACE):
             current, output = arena.view(self._rows), arena.state.step_output
             assert output is not None
