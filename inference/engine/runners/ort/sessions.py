@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
@@ -47,6 +48,7 @@ class OrtSessions:
         step: The graph `step`.
         graph_ids: Of its captured runs.
         admit: The graph `admit`, if the bundle has one.
+        has_greedy: Whether the bundle's steps are small enough for the greedy graph.
 
     Raises:
         BundleError: a graph does not load, or needs what this runner does not support.
@@ -59,9 +61,8 @@ class OrtSessions:
         self.pool = BufferPool(device, spare_bytes - kept)
         self.images = ImageStates(kept)
         self._bundle = bundle
-        self._small_step = None
-        if not device.keeps_addresses:  # where steps are captured, several in one save nothing
-            self._small_step = small_step(bundle.manifest, self._path("step"))
+        # where steps are captured, several in one call save nothing
+        self.has_greedy = not device.keeps_addresses and self._read_small_step() is not None
         self._threads = threads
         self._options = session_options(self._threads_of(_USUAL_ROWS))
         self.step = self._open("step", is_captured=device.graph_limit > 0)
@@ -79,23 +80,22 @@ class OrtSessions:
         """The graph `align`, opened on first use: it holds the decoder's weights a second time."""
         return self._open("align")
 
-    @property
-    def has_greedy(self) -> bool:
-        """Whether the bundle's steps are small enough for the greedy graph."""
-        return self._small_step is not None
-
     def greedy(self, rows: int) -> onnxruntime.InferenceSession:
         """The greedy graph with the threads that pay for so many rows, opened on first use."""
-        assert self._small_step is not None
         threads = self._threads_of(rows)
         if threads not in self._greedy:
-            graph = greedy_graph(self._small_step, self.manifest)
+            step = self._read_small_step()
+            assert step is not None
+            graph = greedy_graph(step, self.manifest)
             self._greedy[threads] = open_model(graph, session_options(threads), self.device)
         return self._greedy[threads]
 
+    def _read_small_step(self) -> onnx.ModelProto | None:
+        return small_step(self.manifest, self._path("step"))
+
     def _threads_of(self, rows: int) -> int:
         """Threads of a step of so many rows."""
-        if self._small_step is None:
+        if not self.has_greedy:
             return self._threads
         is_serial = rows * self._path("step").stat().st_size <= _SERIAL_BYTES
         return 1 if is_serial else self._threads
