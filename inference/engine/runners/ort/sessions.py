@@ -30,8 +30,9 @@ from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError, SetupError
 
-_SERIAL_BYTES = 40 << 20
-"""Of a small `step`, times rows: waking another thread for less takes longer than it saves."""
+_SERIAL_BYTES, _SERIAL_WORK = 16 << 20, 128 << 20
+"""Of `step`, and of that times rows: waking another thread for less takes longer than it saves, and
+waiting for one that others keep from its core far longer."""
 _USUAL_ROWS = 8
 
 
@@ -97,7 +98,8 @@ class OrtSessions:
         """Threads of a step of so many rows."""
         if not self.has_greedy:
             return self._threads
-        is_serial = rows * self._path("step").stat().st_size <= _SERIAL_BYTES
+        size = self._path("step").stat().st_size
+        is_serial = size <= _SERIAL_BYTES and rows * size <= _SERIAL_WORK
         return 1 if is_serial else self._threads
 
     @cached_property
