@@ -30,17 +30,16 @@ from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError, SetupError
 
-_SERIAL_BYTES, _SERIAL_WORK = 16 << 20, 128 << 20
-"""Of `step`, and of that times rows: waking another thread for less takes longer than it saves, and
-waiting for one that others keep from its core far longer."""
-_USUAL_ROWS = 8
+_SERIAL_BYTES = 16 << 20
+"""Of `step`: in a smaller graph, waking another thread takes longer than its share of the work, and
+waiting for one that another process keeps from its core far longer."""
 
 
 class OrtSessions:
     """Sessions of one bundle's decoder graphs on one device. One call at a time.
 
     Args:
-        threads: Intra-op threads; where a step is little work there is one.
+        threads: Intra-op threads; where `step` is small there is one.
         spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
 
     Attributes:
@@ -64,8 +63,8 @@ class OrtSessions:
         self._bundle = bundle
         # where steps are captured, several in one call save nothing
         self.has_greedy = not device.keeps_addresses and self._read_small_step() is not None
-        self._threads = threads
-        self._options = session_options(self._threads_of(_USUAL_ROWS))
+        is_serial = self.has_greedy and self._path("step").stat().st_size <= _SERIAL_BYTES
+        self._options = session_options(1 if is_serial else threads)
         self.step = self._open("step", is_captured=device.graph_limit > 0)
         self.graph_ids = GraphIds(device.graph_limit)
         self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
@@ -74,33 +73,21 @@ class OrtSessions:
         self._cast = Float32Cast(self._options, device, logits.dtype)
         self._scratch: dict[tuple[str, Dtype], DeviceTensor] = {}
         self._idle: list[GroupState] = []
-        self._greedy: dict[int, onnxruntime.InferenceSession] = {}  # by threads
 
     @cached_property
     def align(self) -> onnxruntime.InferenceSession:
         """The graph `align`, opened on first use: it holds the decoder's weights a second time."""
         return self._open("align")
 
-    def greedy(self, rows: int) -> onnxruntime.InferenceSession:
-        """The greedy graph with the threads that pay for so many rows, opened on first use."""
-        threads = self._threads_of(rows)
-        if threads not in self._greedy:
-            step = self._read_small_step()
-            assert step is not None
-            graph = greedy_graph(step, self.manifest)
-            self._greedy[threads] = open_model(graph, session_options(threads), self.device)
-        return self._greedy[threads]
+    @cached_property
+    def greedy(self) -> onnxruntime.InferenceSession:
+        """The greedy graph, opened on first use."""
+        step = self._read_small_step()
+        assert step is not None
+        return open_model(greedy_graph(step, self.manifest), self._options, self.device)
 
     def _read_small_step(self) -> onnx.ModelProto | None:
         return small_step(self.manifest, self._path("step"))
-
-    def _threads_of(self, rows: int) -> int:
-        """Threads of a step of so many rows."""
-        if not self.has_greedy:
-            return self._threads
-        size = self._path("step").stat().st_size
-        is_serial = size <= _SERIAL_BYTES and rows * size <= _SERIAL_WORK
-        return 1 if is_serial else self._threads
 
     @cached_property
     def _editor(self) -> CellEditor:
@@ -134,8 +121,7 @@ class OrtSessions:
         self._scratch.clear()
         self._idle.clear()
         del self.step, self.admit, self.topk, self._cast
-        self._greedy.clear()
-        for opened_later in ("align", "_editor"):
+        for opened_later in ("align", "greedy", "_editor"):
             self.__dict__.pop(opened_later, None)
         self.device.close()
 
