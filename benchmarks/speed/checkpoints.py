@@ -1,9 +1,9 @@
 """Checkpoints of full size with random weights, and their conversion for each engine.
 
-Weights do not matter for speed, shapes do: GPT-2 of 124M parameters, a Marian of the shape of
-opus-mt (74M), a captioner of ViT-B/16 and GPT-2, Qwen2.5-0.5B, Llama 3.2 1B, and the models of
-`questions`. Lengths are forced, so that every engine does the same work. Everything is created
-once, in a cache folder.
+Weights do not matter for speed, shapes do: GPT-2 of 124M parameters, Marians of the shapes of
+opus-mt (74M) and of browsers' translators (17M), a captioner of ViT-B/16 and GPT-2, Qwen2.5-0.5B,
+Llama 3.2 1B, and the models of `questions`. Lengths are forced, so that every engine does the same
+work. Everything is created once, in a cache folder.
 """
 
 from __future__ import annotations

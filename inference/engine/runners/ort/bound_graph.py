@@ -275,8 +275,8 @@ class BoundGreedyStep(BoundGraph):
     """
 
     def __init__(self, sessions: OrtSessions, state: GroupState, rules: RuleInputs) -> None:
-        everything, session = slice(0, len(state)), sessions.greedy(len(state))
-        super().__init__(sessions, session, state, everything, everything, tokens=1)
+        everything = slice(0, len(state))
+        super().__init__(sessions, sessions.greedy, state, everything, everything, tokens=1)
         self._rules = rules
         self._bind_input(BIAS, rules.bias)
         self._bind_input(BANS, rules.bans)

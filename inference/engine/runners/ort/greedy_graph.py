@@ -47,7 +47,7 @@ def greedy_graph(model: onnx.ModelProto, manifest: Manifest) -> onnx.ModelProto:
     """The graph `step` for T = 1, with `choice_graph` behind its logits.
 
     Args:
-        model: The graph `step`; not used afterwards.
+        model: The graph `step`; changed.
     """
     ports, size = manifest.graphs["step"], manifest.vocabulary_size
     tokens, logits = ports.input(Role.TOKENS), ports.output(Role.LOGITS)

@@ -457,7 +457,7 @@ class OrtRunner(Runner):
 
     Args:
         bundle: A generator's bundle.
-        threads: Intra-op threads of the sessions; where a step is little work there is one.
+        threads: Intra-op threads of the sessions; where `step` is small there is one.
         spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
         device: Where states and logits live; by default the CPU.
 

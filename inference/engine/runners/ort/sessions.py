@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from cachetools import LRUCache
 from numpy.typing import NDArray
@@ -183,16 +184,16 @@ def _size(states: Sequence[DeviceTensor]) -> int:
     return sum(each.nbytes for each in states)
 
 
-_SERIAL_BYTES = 40 << 20
-"""Of a small `step`, times rows: waking another thread for less takes longer than it saves."""
-_USUAL_ROWS = 8
+_SERIAL_BYTES = 16 << 20
+"""Of `step`: in a smaller graph, waking another thread takes longer than its share of the work, and
+waiting for one that another process keeps from its core far longer."""
 
 
 class OrtSessions:
     """Sessions of one bundle's decoder graphs on one device. One call at a time.
 
     Args:
-        threads: Intra-op threads; where a step is little work there is one.
+        threads: Intra-op threads; where `step` is small there is one.
         spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
 
     Attributes:
@@ -201,6 +202,7 @@ class OrtSessions:
         step: The graph `step`.
         graph_ids: Of its captured runs.
         admit: The graph `admit`, if the bundle has one.
+        has_greedy: Whether the bundle's steps are small enough for the greedy graph.
 
     Raises:
         BundleError: a graph does not load, or needs what this runner does not support.
@@ -213,11 +215,10 @@ class OrtSessions:
         self.pool = BufferPool(device, spare_bytes - kept)
         self.images = ImageStates(kept)
         self._bundle = bundle
-        self._small_step = None
-        if not device.keeps_addresses:  # where steps are captured, several in one save nothing
-            self._small_step = small_step(bundle.manifest, self._path("step"))
-        self._threads = threads
-        self._options = session_options(self._threads_of(_USUAL_ROWS))
+        # where steps are captured, several in one call save nothing
+        self.has_greedy = not device.keeps_addresses and self._read_small_step() is not None
+        is_serial = self.has_greedy and self._path("step").stat().st_size <= _SERIAL_BYTES
+        self._options = session_options(1 if is_serial else threads)
         self.step = self._open("step", is_captured=device.graph_limit > 0)
         self.graph_ids = GraphIds(device.graph_limit)
         self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
@@ -226,33 +227,21 @@ class OrtSessions:
         self._cast = Float32Cast(self._options, device, logits.dtype)
         self._scratch: dict[tuple[str, Dtype], DeviceTensor] = {}
         self._idle: list[GroupState] = []
-        self._greedy: dict[int, onnxruntime.InferenceSession] = {}  # by threads
 
     @cached_property
     def align(self) -> onnxruntime.InferenceSession:
         """The graph `align`, opened on first use: it holds the decoder's weights a second time."""
         return self._open("align")
 
-    @property
-    def has_greedy(self) -> bool:
-        """Whether the bundle's steps are small enough for the greedy graph."""
-        return self._small_step is not None
+    @cached_property
+    def greedy(self) -> onnxruntime.InferenceSession:
+        """The greedy graph, opened on first use."""
+        step = self._read_small_step()
+        assert step is not None
+        return open_model(greedy_graph(step, self.manifest), self._options, self.device)
 
-    def greedy(self, rows: int) -> onnxruntime.InferenceSession:
-        """The greedy graph with the threads that pay for so many rows, opened on first use."""
-        assert self._small_step is not None
-        threads = self._threads_of(rows)
-        if threads not in self._greedy:
-            graph = greedy_graph(self._small_step, self.manifest)
-            self._greedy[threads] = open_model(graph, session_options(threads), self.device)
-        return self._greedy[threads]
-
-    def _threads_of(self, rows: int) -> int:
-        """Threads of a step of so many rows."""
-        if self._small_step is None:
-            return self._threads
-        is_serial = rows * self._path("step").stat().st_size <= _SERIAL_BYTES
-        return 1 if is_serial else self._threads
+    def _read_small_step(self) -> onnx.ModelProto | None:
+        return small_step(self.manifest, self._path("step"))
 
     @cached_property
     def _editor(self) -> CellEditor:
@@ -286,8 +275,7 @@ class OrtSessions:
         self._scratch.clear()
         self._idle.clear()
         del self.step, self.admit, self.topk, self._cast
-        self._greedy.clear()
-        for opened_later in ("align", "_editor"):
+        for opened_later in ("align", "greedy", "_editor"):
             self.__dict__.pop(opened_later, None)
         self.device.close()
 
