@@ -197,7 +197,7 @@ def decode_finished(tensors: Mapping[str, NDArray[Any]]) -> Finished:
     log_probs, alignment = tensors.get(LOG_PROBS), tensors.get(ALIGNMENT)
     found = []
     for row, padded in enumerate(tensors[SEQUENCES].tolist()):
-        ids = tuple(token for token in padded if token != NO_TOKEN)
+        ids = tuple(padded[: padded.index(NO_TOKEN)] if NO_TOKEN in padded else padded)
         own = slice(0, len(ids))
         found.append(
             Hypothesis(

@@ -436,7 +436,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             **{**dict(request), **languages, "stored": stored}
         )
 
-    def legs(self, request: TranslateRequest) -> tuple[TranslateRequest, ...]:
+    def split_legs(self, request: TranslateRequest) -> tuple[TranslateRequest, ...]:
         """Through the language between both, of which the best translation alone goes on."""
         if request.via is None:
             return (request,)
@@ -444,11 +444,11 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         then = {"source": request.via, "via": None}
         return request.model_copy(update=first), request.model_copy(update=then)
 
-    def continued(self, leg: TranslateRequest, before: Response[Any]) -> TranslateRequest:
+    def continue_leg(self, leg: TranslateRequest, before: Response[Any]) -> TranslateRequest:
         texts = [item.text for item in before.data if item.error is None]
         return leg.model_copy(update={"texts": texts})
 
-    def joined(self, first: Response[Any], last: Response[Any]) -> TranslateResponse:
+    def join_responses(self, first: Response[Any], last: Response[Any]) -> TranslateResponse:
         """Items that failed before the second leg keep their errors."""
         rest = iter(last.data)
         data = [item if item.error else _second(item, next(rest)) for item in first.data]

@@ -359,11 +359,7 @@ HALVES = {
 START = """
 import importlib, json, sys
 refused, modules = json.loads(sys.argv[1])
-class Refusal:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in refused:
-            raise ModuleNotFoundError(f"the extras do not install {name}", name=name)
-sys.meta_path.insert(0, Refusal())
+sys.modules.update(dict.fromkeys(refused))  # None: not there, for `find_spec` too
 for module in modules:
     importlib.import_module(module)
 """

@@ -142,9 +142,9 @@ class LoadedModel:
 
     def meets(self, need: Need) -> bool:
         """Whether the manifest meets a need, looked up once."""
-        if need not in self._met:
-            self._met[need] = need.is_met(self.manifest)
-        return self._met[need]
+        if (met := self._met.get(need)) is None:
+            met = self._met[need] = need.is_met(self.manifest)
+        return met
 
     def generate_call(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inference.bundle.manifest import Manifest, Role
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Need:
     """One condition; `a & b` and `a | b` combine conditions."""
 

@@ -118,11 +118,11 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         """The request with these terms."""
         raise NotImplementedError
 
-    def legs(self, request: AnyRequest) -> tuple[AnyRequest, ...]:
+    def split_legs(self, request: AnyRequest) -> tuple[AnyRequest, ...]:
         """The requests that are answered one after the other in place of one, by models each."""
         return (request,)
 
-    def continued(self, leg: AnyRequest, before: Response[Any]) -> AnyRequest:
+    def continue_leg(self, leg: AnyRequest, before: Response[Any]) -> AnyRequest:
         """A leg with the texts of the response to the one before.
 
         Raises:
@@ -130,7 +130,7 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         """
         raise NotImplementedError
 
-    def joined(self, first: Response[Any], last: Response[Any]) -> Response[Any]:
+    def join_responses(self, first: Response[Any], last: Response[Any]) -> Response[Any]:
         """The response to a request of two legs."""
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -297,12 +297,12 @@ class Admission:
             raise _shutting_down()
         self._check("requests", 1, counted)
 
-    def _limits(self, resource: Resource) -> Iterator[tuple[int, str | None, str]]:
+    def _limits(self, resource: Resource) -> Sequence[tuple[int, str | None, str]]:
         """Limits of a resource, each with the name of its key, if it has one, and its owner."""
-        key = KEY.get()
-        if key is not None and (limit := key.limit(resource)) is not None:
-            yield limit, key.name, " with this key"
-        yield self._most[resource], None, ""
+        key, most = KEY.get(), (self._most[resource], None, "")
+        if key is None or (limit := key.limit(resource)) is None:
+            return (most,)
+        return (limit, key.name, " with this key"), most
 
     def _check(self, resource: Resource, size: int, counted: int) -> None:
         """Refuse a request that uses more of a resource than is free.

@@ -197,28 +197,31 @@ class GrpcTasks:
                 methods[f"{verb}Stream"] = self._streaming(f"{verb}Stream", self._begin(task))
         return _Gate(grpc.method_handlers_generic_handler(NAME, methods), self._service)
 
-    def _answer(self, task: AnyTask) -> Callable[[bytes], Awaitable[BaseModel]]:
+    def _answer(self, task: AnyTask) -> Callable[[bytes], Awaitable[Any]]:
         method = task.declaration.verb
 
-        async def work(data: bytes) -> BaseModel:
+        async def work(data: bytes) -> Any:
             parsed = await self._parse(data, task, method)
             if parsed.streams:
                 raise InvalidRequest(
                     f"this method does not stream: call {method}Stream", field="stream"
                 )
             response, _ = await self._service.answer(parsed)
-            return response
+            # Arrays are copied as they are, which is less work than to hand them to a thread.
+            size = 0 if task.has_vectors else None
+            return await self._service.in_pool(size, to_proto, response)
 
         return work
 
     def _use_glossaries(
         self, method: str, message: type[BaseModel], use: Callable[[Any], Awaitable[BaseModel]]
-    ) -> Callable[[bytes], Awaitable[BaseModel]]:
+    ) -> Callable[[bytes], Awaitable[Any]]:
         service = self._service
 
-        async def work(data: bytes) -> BaseModel:
+        async def work(data: bytes) -> Any:
             service.check()
-            return await use(await service.in_pool(len(data), read, data, method, message))
+            given = await service.in_pool(len(data), read, data, method, message)
+            return await service.in_pool(None, to_proto, await use(given))
 
         return work
 
@@ -244,12 +247,13 @@ class GrpcTasks:
         parsed = await service.in_pool(len(data), task_request, data, task, method, stream)
         return await service.add_stored_terms(parsed)
 
-    async def _list_models(self, data: bytes) -> BaseModel:
-        await self._service.in_pool(len(data), decode, data, "ListModels")
-        return self._service.catalog.listing()
+    async def _list_models(self, data: bytes) -> Any:
+        service = self._service
+        await service.in_pool(len(data), decode, data, "ListModels")
+        return await service.in_pool(None, to_proto, service.catalog.listing())
 
     # On the wire a call with one message is a stream of one, which the handler reads itself.
-    def _unary(self, method: str, work: Callable[[bytes], Awaitable[BaseModel]]) -> Any:
+    def _unary(self, method: str, work: Callable[[bytes], Awaitable[Any]]) -> Any:
         """The handler that sends the work's response, or ends the call with the error's status."""
         service = self._service
 
@@ -258,7 +262,7 @@ class GrpcTasks:
                 data = await self._receive(context)
                 with service.admission.body() as reserve:
                     reserve(len(data))
-                    call.response = await service.in_pool(None, to_proto, await work(data))
+                    call.response = await work(data)
             await call.end()
             return call.response
 

@@ -471,18 +471,15 @@ class _Response:
             self._transport.write(data)
 
     def flush(self) -> None:
-        """Send the head of a response without a body."""
         if self._head:
             self._transport.write(self._head)
             self._head = b""
 
     def close(self) -> None:
-        """Close the connection once all is sent."""
         self.flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed or will be."""
         return self._transport.is_closing()
 
 

@@ -84,6 +84,8 @@ class Catalog:
         fitting = [model for model in able if task.accepts(request, model)]
         if not fitting:
             raise task.refusal(request, able)
+        if len(fitting) == 1:
+            return fitting[0]
         readers = [model for model in fitting if "images" in task.inputs(model)]
         if getattr(request, "images", None):
             fitting = readers or fitting

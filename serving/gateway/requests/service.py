@@ -9,8 +9,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +34,7 @@ from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import AnyTask, Plan
 from serving.documents.passages import document_text
 from serving.draining import SHUTTING_DOWN
-from serving.gateway.admission.admission import Admission, Counts, LocalCounts
+from serving.gateway.admission.admission import Admission, Counts, LocalCounts, Reserve
 from serving.gateway.admission.auth import Keys, key_name
 from serving.gateway.admission.task_threads import TaskThreads
 from serving.gateway.observability.metrics import Metrics, RequestTimes, Timings
@@ -209,15 +208,15 @@ class Service:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
         ends_s = time.monotonic() + min(self._timeout_s, TIMEOUT_S.get())
-        legs = [replace(request, message=leg) for leg in request.task.legs(request.message)]
+        legs = [replace(request, message=leg) for leg in request.task.split_legs(request.message)]
         plans = [self._make_plan(leg) for leg in legs]  # refuses a leg before any is answered
         response, timings = await self.answer_plan(request.route, plans[0])
         for leg in legs[1:]:
             TIMEOUT_S.set(max(0.001, ends_s - time.monotonic()))  # one limit for all of them
-            message = request.task.continued(leg.message, response)
+            message = request.task.continue_leg(leg.message, response)
             plan = self._make_plan(replace(leg, message=message))
             last, more = await self.answer_plan(request.route, plan)
-            response, timings = request.task.joined(response, last), timings + more
+            response, timings = request.task.join_responses(response, last), timings + more
         return response, timings
 
     def stream(self, request: TaskRequest) -> ChunkStream:
@@ -238,7 +237,7 @@ class Service:
             ServingError: refused, out of time, or no item succeeded.
         """
         self._refuse_if_draining()
-        async with self._admit() as reserve:
+        with self.admission.request(), self.admission.pixels() as reserve:
             response, timings = await self._run(route, make_plan, reserve)
         assert response is not None
         return response, timings
@@ -252,7 +251,7 @@ class Service:
         self._refuse_if_draining()
 
         async def produce(stream: ChunkStream) -> None:
-            async with self._admit() as reserve:
+            with self.admission.request(), self.admission.pixels() as reserve:
                 await stream.finish(self._run(route, make_plan, reserve, stream))
 
         return ChunkStream(produce)
@@ -383,26 +382,14 @@ class Service:
             work = [group.create_task(decode(*one)) for one in zip(images, pixels, strict=True)]
         return [task.result() for task in work]
 
-    @asynccontextmanager
-    async def _admit(self) -> AsyncIterator[ReservePixels]:
-        """Admission of a request, and the reservation of its pixels."""
-        with self.admission.request(), self.admission.pixels() as reserve:
-            await self.admission.agree("requests", "bytes")
-
-            async def reserve_pixels(pixels: int) -> None:
-                reserve(pixels)
-                await self.admission.agree("pixels")
-
-            yield reserve_pixels
-
     async def _run(
         self,
         route: str,
         make_plan: MakePlan,
-        reserve: ReservePixels,
+        reserve: Reserve,
         stream: ChunkStream | None = None,
     ) -> tuple[TaskResponse | None, Timings]:
-        """Plan a request and run its calls, again if Triton does not have their version any more.
+        """Plan an admitted request and run its calls, again if their version is not loaded now.
 
         Returns:
             Its response, unless it is a stream, and where its time went.
@@ -410,13 +397,19 @@ class Service:
         Raises:
             ServingError: out of time, refused, or no item succeeded.
         """
+        await self.admission.agree("requests", "bytes")
+
+        async def reserve_pixels(pixels: int) -> None:
+            reserve(pixels)
+            await self.admission.agree("pixels")
+
         limit_s = min(self._timeout_s, TIMEOUT_S.get())  # the gateway's, or its client's
         times = RequestTimes(self.metrics, route, limit_s)
-        plan_again = partial(make_plan, reserve)
+        plan_again = partial(make_plan, reserve_pixels)
         is_planned_again = False
         try:
             async with asyncio.timeout(limit_s):
-                plan = await make_plan(reserve, None)
+                plan = await plan_again(None)
                 assert plan is not None, "no call of it has run yet"
                 times.note_plan()
                 while plan is not None:

@@ -239,7 +239,7 @@ class RestartWatcher:
         self._latest: dict[str, str] = {}
         self._running: defaultdict[str, dict[asyncio.Task[Any], str | None]] = defaultdict(dict)
         """Tasks, and the incarnation that was the latest known one when they began."""
-        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._watchers: dict[str, asyncio.Task[None] | asyncio.TimerHandle] = {}
         self._aborted: set[asyncio.Task[Any]] = set()
 
     def note(self, model: str, incarnation: str) -> None:
@@ -257,8 +257,9 @@ class RestartWatcher:
         running = self._running[model]
         running[task] = self._latest.get(model)
         if model not in self._watchers:
-            self._watchers[model] = self._tasks.start(
-                "watching of restarts", lambda: self._watch(model)
+            unwatched_s = min(UNWATCHED_S, self._poll_s)
+            self._watchers[model] = task.get_loop().call_later(
+                unwatched_s, self._start_watching, model
             )
         try:
             return await work
@@ -281,8 +282,12 @@ class RestartWatcher:
         for model in list(self._running):
             self._abort(model)
 
+    def _start_watching(self, model: str) -> None:
+        self._watchers[model] = self._tasks.start(
+            "watching of restarts", lambda: self._watch(model)
+        )
+
     async def _watch(self, model: str) -> None:
-        await asyncio.sleep(min(UNWATCHED_S, self._poll_s))
         before = await self._read(model)
         while True:
             if before == GONE:

@@ -20,6 +20,7 @@ from serving.gateway.http.http_server import (
     MAX_URL_BYTES,
     Connections,
     HttpServer,
+    _Response,
 )
 from serving.gateway.http.router import FAILURE
 from serving.gateway.observability.metrics import Metrics
@@ -417,3 +418,52 @@ async def test_disconnect_ends_the_request_that_runs_before_pipelined_ones() -> 
         await until(lambda: gateway.app.requests == 1)
         writer.close()
         await until(lambda: gateway.app.disconnects == 1)
+
+
+class Cycle:
+    """A request and its transport, which records what is written at once."""
+
+    def __init__(self) -> None:
+        self.transport, self.response_started = self, False
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def writelines(self, parts: tuple[bytes, ...]) -> None:
+        self.written.append(b"".join(parts))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_head_of_a_response_is_sent_with_its_first_part() -> None:
+    cycle: Any = Cycle()
+    response = _Response(cycle)
+    response.write(b"100 ")
+    cycle.response_started = True
+    for part in (b"head ", b"one ", b"two "):
+        response.write(part)
+    response.flush()
+    assert cycle.written == [b"100 ", b"head one ", b"two "]
+
+
+def test_head_without_a_body_is_sent_before_the_connection_is_closed() -> None:
+    cycle: Any = Cycle()
+    cycle.response_started = True
+    response = _Response(cycle)
+    response.write(b"head ")
+    assert not cycle.written
+    response.close()
+    assert cycle.written == [b"head "]
+    assert cycle.is_closed
+
+
+async def test_responses_without_a_body_are_sent_and_the_next_request_is_served() -> None:
+    head = b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n"
+    whole = b"POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n"
+    async with served() as server:
+        answer = await server.exchanged(head, whole + b"connection: close\r\n\r\n", b"ab")
+        assert answer.count(b"HTTP/1.1 200 OK") == 2
+        assert answer.endswith(b"\r\n\r\n2")
