@@ -166,6 +166,8 @@ UNREAD = {(name, "num_layers") for name in ("swin", "swinv2")}
 UNREAD |= {(name, "max_window_layers") for name in ("qwen2", "qwen3", "smollm3")}
 UNREAD |= {("smollm3", "no_rope_layers")}  # a flag for each
 UNREAD |= {("switch_transformers", f"num_sparse_{side}_layers") for side in ("encoder", "decoder")}
+_OF_SPEECH = ("speech_encoder", "num_adapter", "t2u_encoder", "t2u_decoder")
+UNREAD |= {("seamless_m4t", f"{part}_layers") for part in _OF_SPEECH}
 UNREAD |= {("grounding-dino", "backbone_config.num_layers")}
 UNREAD |= {(name, "text_config.max_window_layers") for name in ("qwen2_vl", "qwen2_5_vl")}
 """Fields that nothing is built from: `depths` counts Swin's layers."""
