@@ -106,6 +106,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "bigbird_pegasus": "export.models.encoder_decoders.bart:BIGBIRD_PEGASUS",
     "pegasus_x": "export.models.encoder_decoders.pegasus_x",
     "led": "export.models.encoder_decoders.led",
+    "seamless_m4t": "export.models.encoder_decoders.seamless_m4t",
+    "seamless_m4t_v2": "export.models.encoder_decoders.seamless_m4t",
     "switch_transformers": "export.models.encoder_decoders.switch_transformers",
     "t5gemma": "export.models.encoder_decoders.t5gemma",
 }

@@ -69,6 +69,7 @@ class Rename:
         optional: Names of ours that a checkpoint may leave out.
         tied: Parameter of ours → the one that it becomes where a checkpoint leaves it out or holds
             it with equal values, as `transformers` ties them.
+        ignored: Beginnings of the names of tensors of parts that the network lacks.
     """
 
     def __init__(
@@ -76,10 +77,12 @@ class Rename:
         table: Mapping[str, Entry],
         optional: frozenset[str] = frozenset(),
         tied: Mapping[str, str] | None = None,
+        ignored: tuple[str, ...] = (),
     ) -> None:
         self.table = dict(table)
         self.optional = optional
         self.tied = dict(tied or {})
+        self.ignored = ignored
 
     def find(self, name: str) -> WeightLayout:
         """Targets of a checkpoint's tensor; none for one that is to be skipped.
@@ -87,6 +90,8 @@ class Rename:
         Raises:
             KeyError: the table has no such name.
         """
+        if name.startswith(self.ignored):
+            return WeightLayout(())
         for old, new in _TENSORFLOW.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new

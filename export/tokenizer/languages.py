@@ -47,7 +47,8 @@ def spellings(code: str) -> tuple[str, ...]:
 
 _TRANSLATION = re.compile(r"translation_([a-z]{2,3})_to_([a-z]{2,3})")
 _CODE = re.compile(
-    r"(?P<bare>[a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))|__(?P<underlined>[a-z]{2,3})__"
+    r"(?P<bare>[a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))|"
+    r"__(?P<underlined>[a-z]{2,3}(?:_[A-Z][a-z]{3})?)__"
 )
 """`en_XX` and `eng_Latn` are languages' own codes; `__en__` is the token of `en`."""
 _BEHIND = {"MBartTokenizer", "MBartTokenizerFast"}

@@ -171,7 +171,8 @@ def may_be_unnoticed(network: nn.Module, path: str) -> bool:
     directly below the network is no part of a graph (a logit scale goes into the manifest).
     """
     owner = network.get_submodule(path.rpartition(".")[0].rpartition(".")[0])
-    return (path.endswith(".key.bias") and isinstance(owner, Attention)) or "." not in path
+    is_key = path.endswith((".key.bias", ".first_key.bias")) and isinstance(owner, Attention)
+    return is_key or "." not in path
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mbart-50": ("translate", {"source": "de", "target": "fra"}),
     "nllb": ("translate", {"source": "deu", "target": "fr"}),
     "m2m100": ("translate", {"source": "deu", "target": "fr"}),
+    "seamless": ("translate", {"source": "de", "target": "fr"}),
     "bart": ("generate", {}),
     "pegasus": ("generate", {}),
     **dict.fromkeys(("umt5", "longt5", "pegasus_x", "blenderbot", "bert2bert"), ("generate", {})),
@@ -41,6 +42,7 @@ OWN = {
     "mbart-50": ("de_DE", "fr_XX"),
     "nllb": ("deu_Latn", "fra_Latn"),
     "m2m100": ("de", "__fr__"),
+    "seamless": ("deu", "__fra__"),
 }
 """Kind → source in the tokenizer's spelling, and the target's token."""
 EVERY = [pytest.param(kind, marks=() if kind == "t5" else pytest.mark.full) for kind in REQUESTS]

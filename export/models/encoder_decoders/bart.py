@@ -430,19 +430,16 @@ PEGASUS = declare(
 """Zhang et al. 2020, "PEGASUS: Pre-training with Extracted Gap-sentences for Abstractive
 Summarization", §3 (arXiv 1912.08777): `google/pegasus-*`."""
 
-M2M_100 = declare(
-    "m2m_100",
-    {"translate": token_section},
-    Form(
-        positions=Positions.SPREAD_SINUSOIDS,
-        is_norm_first=True,
-        has_embedding_norm=False,
-        has_final_norm=True,
-        has_output_bias=False,
-        activation="relu",
-        is_embedding_scaled=True,
-    ),
+M2M_100_FORM = Form(
+    positions=Positions.SPREAD_SINUSOIDS,
+    is_norm_first=True,
+    has_embedding_norm=False,
+    has_final_norm=True,
+    has_output_bias=False,
+    activation="relu",
+    is_embedding_scaled=True,
 )
+M2M_100 = declare("m2m_100", {"translate": token_section}, M2M_100_FORM)
 """Fan et al. 2021, "Beyond English-Centric Multilingual Machine Translation", §3 (arXiv
 2010.11125); NLLB Team 2022, "No Language Left Behind" (arXiv 2207.04672), its dense models:
 `facebook/m2m100_*`, `facebook/nllb-200-*`.

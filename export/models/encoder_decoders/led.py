@@ -43,9 +43,9 @@ FORM = bart.Form(first_row=0)
 
 @dataclass(frozen=True)
 class Config:
-    """BART's configuration, of which the encoder's differs in its number of positions."""
+    """BART's configuration of each side, which differ in the number of positions."""
 
-    bart: bart.Config
+    decoder: bart.Config
     encoder: bart.Config
     blocks: tuple[int, ...]
     """L of each layer of the encoder: half of its window."""
@@ -53,7 +53,9 @@ class Config:
     @property
     def limits(self) -> Limits:
         """Each side's position table bounds it."""
-        return Limits(max_input_tokens=self.encoder.positions, max_total_tokens=self.bart.positions)
+        return Limits(
+            max_input_tokens=self.encoder.positions, max_total_tokens=self.decoder.positions
+        )
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -136,7 +138,7 @@ class Encoder(bart.Encoder):
 
 def build(config: Config) -> bart.Bart:
     """Both stacks."""
-    return bart.Bart(config.bart, partial(Encoder, config))
+    return bart.Bart(config.decoder, partial(Encoder, config))
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -146,7 +148,7 @@ _PARTS = {"query_global": "first_query", "key_global": "first_key", "value_globa
 
 def rename(config: Config) -> Rename:
     """BART's names → ours; the prefix and the encoder's attention have others."""
-    names, attention = bart.rename(config.bart), "encoder.layers.*.self_attn"
+    names, attention = bart.rename(config.decoder), "encoder.layers.*.self_attn"
     table = {
         name.replace("model.", "led.", 1): entry
         for name, entry in names.table.items()

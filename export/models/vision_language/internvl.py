@@ -146,6 +146,8 @@ class WideNormAttention(SelfAttention):
         self, x: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
         """(B, T, D) → (B, T, D)."""
+        assert self.query_norm is not None
+        assert self.key_norm is not None
         query, key = self.query_norm(self.query(x)), self.key_norm(self.key(x))
         return self.out(self.mix(query, key, self.value(x), lengths, bias))
 

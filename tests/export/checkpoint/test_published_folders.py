@@ -162,6 +162,17 @@ FORMS: dict[str, tuple[str, str, Renames, str]] = {
         "m2m_100", "plain", (),
         f"{SEQ2SEQ} model.encoder.embed_positions.weights model.decoder.embed_positions.weights",
     ),
+    "facebook/seamless-m4t-v2-large": (
+        "seamless_m4t", "v2", (),
+        "speech_encoder.feature_projection.projection.weight t2u_model.lm_head.weight "
+        "vocoder.dur_predictor.conv1.bias",
+    ),
+    "allenai/led-large-16384-arxiv": ("led", "plain", (), SEQ2SEQ.replace("model.", "led.")),
+    "google/switch-base-8": (
+        "switch_transformers", "plain", (),
+        "lm_head.weight=shared.weight encoder.embed_tokens.weight=shared.weight "
+        "decoder.embed_tokens.weight=shared.weight",
+    ),
     "google/vit-base-patch16-224": ("vit", "plain", (), "vit.pooler.dense.weight"),
     "microsoft/swin-tiny-patch4-window7-224": (
         "swin", "plain", (),

@@ -25,6 +25,7 @@ LANGUAGES = {
     "mbart-50": ("de_DE", "fr_XX", "de", "fra"),
     "nllb": ("deu_Latn", "fra_Latn", "de", "fra"),
     "m2m100": ("de", "fr", "deu", "fra"),
+    "seamless": ("deu", "cmn_Hant", "de", "cmn_Hant"),
 }
 """Kind → own codes of a source and a target, and other spellings."""
 

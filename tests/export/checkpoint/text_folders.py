@@ -109,6 +109,15 @@ def _nllb(folder: Path) -> Any:
     return transformers.NllbTokenizer(vocab=vocabulary, merges=merges)
 
 
+def _seamless(folder: Path) -> Any:
+    first = ["<pad>", "<unk>", "<s>", "</s>"]
+    vocabulary, merges = byte_pairs(first, is_byte_level=False)
+    languages = [f"__{code}__" for code in ("eng", "deu", "fra", "cmn", "cmn_Hant")]
+    return transformers.SeamlessM4TTokenizer(
+        vocab=vocabulary, merges=merges, additional_special_tokens=languages
+    )
+
+
 def _pegasus(folder: Path) -> Any:
     pieces = _unigram(["<pad>", "</s>", "<mask_1>", "<mask_2>", "<unk>"])
     return transformers.PegasusTokenizer(vocab=pieces, offset=12)
@@ -236,6 +245,11 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
     "m2m100": (
         _m2m100, transformers.M2M100ForConditionalGeneration, transformers.M2M100Config,
         _TINY | _MULTILINGUAL,
+    ),
+    "seamless": (
+        _seamless, transformers.SeamlessM4Tv2ForTextToText, transformers.SeamlessM4Tv2Config,
+        {name: value for name, value in _TINY.items() if name != "d_model"}
+        | {"hidden_size": 24, "max_new_tokens": None},
     ),
 }  # fmt: skip
 """Name → tokenizer, model and configuration classes, and the configuration's fields."""

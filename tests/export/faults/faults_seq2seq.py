@@ -170,6 +170,19 @@ M2M_100: dict[str, Fault] = {
     "norms stand behind": MBART["norms stand behind"],
 }
 
+SEAMLESS_M4T: dict[str, Fault] = {
+    "embeddings are scaled": change(lambda net: setattr(net.encoder.embedding, "scale", 30**0.5)),
+    "positions begin at zero": M2M_100["positions begin at zero"],
+    "the padding index is learned positions' 2": M2M_100[
+        "the padding index is learned positions' 2"
+    ],
+    "frequencies are Marian's": M2M_100["frequencies are Marian's"],
+    "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+    "the decoder's final norm is missing": MBART["the decoder's final norm is missing"],
+    "norms stand behind": MBART["norms stand behind"],
+    "cross key and value are swapped": MARIAN["cross key and value are swapped"],
+}
+
 BLENDERBOT: dict[str, Fault] = {
     "positions have BART's offset": _all_positions(
         lambda positions: setattr(positions, "offset", 2)
@@ -488,6 +501,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("longt5", EXPORTED): LONGT5,
     ("led", EXPORTED): LED,
     ("t5gemma", EXPORTED): T5GEMMA,
+    ("seamless_m4t", EXPORTED): SEAMLESS_M4T,
     ("switch_transformers", EXPORTED): SWITCH_TRANSFORMERS,
     ("switch_transformers", "full experts"): SWITCH_FULL,
 }

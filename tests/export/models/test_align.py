@@ -48,7 +48,7 @@ def _transformers(twin: TwinPair, inputs: dict[Role, torch.Tensor], layer: int) 
     reference.set_attn_implementation("eager")  # the others do not return their weights
     source = transformers_inputs(inputs, twin.prepared.image)
     with torch.no_grad():
-        if hasattr(reference, "text_decoder"):  # BLIP returns its image tower's attentions only
+        if hasattr(reference, "vision_model"):  # BLIP returns its image tower's attentions only
             reference, image = reference.text_decoder, reference.vision_model(**source)
             source = {"encoder_hidden_states": image.last_hidden_state}
         tokens = {target_name(reference): inputs[Role.TOKENS]}

@@ -35,6 +35,11 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"max_decoder_position_embeddings": 0}, "max_decoder_position_embeddings must be a whole"),
         ({"scale_embedding": True}, "scale_embedding = True is not supported"),
     ],
+    "seamless_m4t plain": [
+        ({"hidden_size": 33}, "hidden_size = 33 is not a multiple of encoder_attention_heads = 4"),
+        ({"decoder_layers": 10_001}, "decoder_layers = 10001 is over 10000 layers"),
+        ({"architectures": ["SeamlessM4TForSpeechToText"]}, "SeamlessM4TForSpeechToText"),
+    ],
     "switch_transformers plain": [
         ({"num_experts": 128}, "num_experts = 128 is not supported, only up to 16 are"),
         ({"expert_capacity": 0}, "expert_capacity must be a whole number"),

@@ -36,7 +36,7 @@ TWIN = Twin(
     configs={
         "plain": _LED | {"attention_window": 4},
         # sources of several blocks, and of one in another layer
-        "odd": _ODD | {"encoder_layers": 3, "attention_window": [4, 8, 4]},
+        "odd": _ODD | {"encoder_layers": 3, "decoder_layers": 1, "attention_window": [4, 8, 4]},
         "separate-tables": _LED
         | {"tie_word_embeddings": False, "activation_function": "relu", "attention_window": 6},
         "one block": _LED | {"attention_window": 16, "pad_token_id": 0, "bos_token_id": 1},
