@@ -9,7 +9,8 @@ Legend: B batch, S source positions, D width.
 Positions of a source attend in both directions; layers with a window, to those as far away as it is
 long. The two stacks may have other sizes, and each has a table of tokens. Cross-attention rotates
 nothing, and its scores are capped like those of self-attention.
-Differences from `transformers`: as in `gemma.py`.
+Differences from `transformers`: as in `gemma.py`; a padding token within a text is read, which it
+hides where no mask is given.
 """
 
 from __future__ import annotations

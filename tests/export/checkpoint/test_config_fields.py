@@ -39,7 +39,7 @@ _UNCHANGED = {
     *("vocab_size", "max_position_embeddings", "n_positions", "num_labels"),
 }
 _DECLARED = {("m2m_100", "pad_token_id"), ("seamless_m4t", "pad_token_id")}
-_DECLARED |= {("switch_transformers", "expert_capacity")}
+_DECLARED |= {("t5gemma", "pad_token_id"), ("switch_transformers", "expert_capacity")}
 """Changes that the network's file declares as a difference from `transformers`."""
 _ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "tanh", "mish")
 _TEXTS = (None, "none", "first", "mean", "relative_key", "layer_norm", "gated-gelu", "gated-silu")
