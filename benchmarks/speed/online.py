@@ -3,17 +3,19 @@
 Texts of 8 to 64 tokens arrive at random (exponential gaps), each for a translation of as many
 tokens ± 25 %. In time is a 95th percentile of the latency below a second. `triptych serve`, with
 Triton and the gateway, beside CTranslate2 behind FastAPI with a queue and batches of 32
-(`benchmarks.speed.queue_server`), with one thread and with two; in turns, one after the other, on
+(`Queue`), with one thread and with two; in turns, one after the other, on
 the same cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import math
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,11 +23,16 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import median
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
@@ -34,10 +41,12 @@ from benchmarks.harness.closed_loop import open_loop, poisson_arrivals
 from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle, ctranslate2_folder
 from benchmarks.speed.served import forced
+from benchmarks.speed.systems import words
 from benchmarks.speed.work import VARIED
 from examples.demo.server import READY_TIMEOUT_S, free_port, serving
 from examples.texts.grammar import sentences
 from inference.bundle.manifest import Bundle
+from inference.bundle.reader import open_bundle
 from inference.processing.tokenizer_kinds import load_tokenizer
 
 CACHE = Path(__file__).parents[1] / ".cache"
@@ -82,9 +91,7 @@ def main() -> int:
     systems = {
         "triptych": lambda: triptych(CACHE / "online"),
         **{
-            f"ctranslate2, {count} threads": lambda count=count: ctranslate2(
-                options.model, ours, count
-            )
+            f"ctranslate2, {count} threads": lambda count=count: queued(options.model, ours, count)
             for count in (THREADS, 1)
         },
     }
@@ -174,7 +181,7 @@ def triptych(repository: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def ctranslate2(model: str, found: Bundle, threads: int) -> Iterator[tuple[str, str]]:
+def queued(model: str, found: Bundle, threads: int) -> Iterator[tuple[str, str]]:
     """Address and path of the other one.
 
     Raises:
@@ -182,7 +189,8 @@ def ctranslate2(model: str, found: Bundle, threads: int) -> Iterator[tuple[str, 
     """
     folder, port = ctranslate2_folder(model, "int8", CACHE), free_port()
     arguments = [str(folder), str(found.folder), str(port), str(threads)]
-    server = subprocess.Popen([sys.executable, "-m", "benchmarks.speed.queue_server", *arguments])
+    command = [sys.executable, "-m", "benchmarks.speed.online", "serve", *arguments]
+    server = subprocess.Popen(command)
     try:
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while server.poll() is None and time.monotonic() < deadline_s:
@@ -199,5 +207,79 @@ def ctranslate2(model: str, found: Bundle, threads: int) -> Iterator[tuple[str, 
         server.wait()
 
 
+MOST = 32
+"""Texts of a batch."""
+
+
+class Question(BaseModel):
+    """A text, and the tokens after which its translation ends, as a model's own end would."""
+
+    texts: list[str]
+    max_new_tokens: int
+
+
+class Queue:
+    """Decodes what waits, at most `MOST` texts, in a thread of its own."""
+
+    def __init__(self, translator: Any) -> None:
+        self._translator = translator
+        self._inbox: SimpleQueue[tuple[list[str], int, asyncio.Future[int]]] = SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def put(self, source: list[str], new_tokens: int) -> asyncio.Future[int]:
+        """Queues a text; its number of tokens, once they are decoded."""
+        future = asyncio.get_running_loop().create_future()
+        self._inbox.put((source, new_tokens, future))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            batch = [self._inbox.get()]
+            while len(batch) < MOST and not self._inbox.empty():
+                batch.append(self._inbox.get())
+            sources, lengths, futures = zip(*batch, strict=True)
+            for count, future in zip(self._decode(sources, lengths), futures, strict=True):
+                future.get_loop().call_soon_threadsafe(future.set_result, count)
+
+    def _decode(self, sources: Sequence[list[str]], lengths: Sequence[int]) -> list[int]:
+        """Tokens of each text's translation, which ends at its own length."""
+        seen = [0] * len(lengths)
+
+        def is_over(step: Any) -> bool:
+            seen[step.batch_id] += 1
+            return seen[step.batch_id] >= lengths[step.batch_id]
+
+        results = self._translator.translate_batch(
+            list(sources), beam_size=1, max_batch_size=0, callback=is_over,
+            max_decoding_length=max(lengths), min_decoding_length=max(lengths),
+        )  # fmt: skip
+        return [len(result.hypotheses[0]) for result in results]
+
+
+def make_app(folder: str, exported: Path, threads: int) -> FastAPI:
+    """The server: `POST /translate`."""
+    import ctranslate2  # no dependency of ours
+
+    tokenizer = load_tokenizer(open_bundle(exported))
+    assert tokenizer is not None
+    queue = Queue(
+        ctranslate2.Translator(folder, compute_type="int8_float32", intra_threads=threads)
+    )
+    app = FastAPI()
+
+    @app.post("/translate")
+    async def translate(question: Question) -> dict[str, Any]:
+        [text] = question.texts
+        source = words(tuple(tokenizer.encode(text)))
+        return {"completion_tokens": await queue.put(source, question.max_new_tokens)}
+
+    return app
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["serve"]:
+        _, _, converted, exported, port, threads = sys.argv
+        app = make_app(converted, Path(exported), int(threads))
+        uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
+    else:
+        sys.exit(main())

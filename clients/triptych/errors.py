@@ -22,6 +22,11 @@ Retried errors are raised after the last attempt (`Retries`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 class TriptychError(Exception):
     """Base of all errors that Triptych raises on purpose; `str()` of one is a single line."""
@@ -150,3 +155,16 @@ BY_STATUS: dict[int, type[ApiError]] = {
     504: DeadlineExceeded,
 }
 """HTTP status → class; `ServerError` for all others."""
+
+
+def one_line(error: ValidationError) -> str:
+    """The first fault as `field.of.field: message`, without the value that was given."""
+    place, message = first_fault(error)
+    return f"{place}: {message}" if place else message
+
+
+def first_fault(error: ValidationError) -> tuple[str, str]:
+    """Dotted path (empty for the whole) and message of the first fault."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    return ".".join(str(part) for part in first["loc"]), message

@@ -14,12 +14,11 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from triptych import images
-from triptych.errors import InvalidArgument
+from triptych.errors import InvalidArgument, one_line
 from triptych.fields import MessageField, fields_of
 from triptych.images import Image
 from triptych.messages import Chunk, ModelList
 from triptych.task import IMAGES, Task
-from triptych.validation import one_line
 
 Response_co = TypeVar("Response_co", bound=BaseModel, covariant=True)
 _Response = TypeVar("_Response", bound=BaseModel)

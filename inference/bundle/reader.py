@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from inference.bundle.manifest import MANIFEST, Bundle, Manifest
 from inference.errors import BundleError
-from triptych.validation import one_line
+from triptych.errors import one_line
 
 FORMAT = 2
 

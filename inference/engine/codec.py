@@ -64,7 +64,7 @@ from inference.generation import (
     Top,
     concatenate,
 )
-from triptych.validation import first_fault
+from triptych.errors import first_fault
 
 SOURCE_IDS = "source_ids"
 PIXELS = "pixels"

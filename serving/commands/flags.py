@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from serving.settings.command_settings import PREFIX, CommandSettings, flag_of
-from triptych.validation import first_fault
+from triptych.errors import first_fault
 
 S = TypeVar("S", bound=CommandSettings)
 

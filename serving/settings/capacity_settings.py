@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
 
 from inference.errors import SetupError
-from triptych.validation import first_fault
+from triptych.errors import first_fault
 
 if TYPE_CHECKING:
     from inference.engine.scheduler import Capacity

@@ -23,9 +23,9 @@ from triptych.errors import (
     ServerError,
     Timeout,
     TriptychError,
+    one_line,
 )
 from triptych.operation import Operation
-from triptych.validation import one_line
 
 # gRPC's own limit of 4 MiB is less than a batch of images; the gateway has its own limits.
 OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))

@@ -21,10 +21,10 @@ from triptych.errors import (
     ServerError,
     Timeout,
     TriptychError,
+    one_line,
 )
 from triptych.messages import ErrorBody, ErrorResponse
 from triptych.operation import Operation, Response_co
-from triptych.validation import one_line
 
 JSON = {"content-type": "application/json"}
 

@@ -18,7 +18,7 @@ from inference.tasks.shared.needs import Need
 from inference.tasks.shared.streaming import Streaming
 from triptych.messages import Request, Response
 from triptych.task import Task
-from triptych.validation import one_line
+from triptych.errors import one_line
 
 
 class TaskConfig(BaseModel):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tests.export.twin import tiny_twin
-from tests.export.twins import captioner_config, transformer
+from tests.export.twins import show_and_tell, transformer
 
-_TINY = transformer.TINY | captioner_config.TINY_IMAGE | captioner_config.ENDS
+_TINY = transformer.TINY | show_and_tell.TINY_IMAGE | show_and_tell.ENDS
 TWIN = tiny_twin(
     "tests.export.models.captioners.captioners_paper:CnnTransformer",
     _TINY | {"num_encoder_layers": 1},
     {
-        "odd": transformer.ODD | captioner_config.ODD_IMAGE | {"num_encoder_layers": 2},
+        "odd": transformer.ODD | show_and_tell.ODD_IMAGE | {"num_encoder_layers": 2},
         "gelu": transformer.GELU,
     },
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.export.twin import tiny_twin
-from tests.export.twins.captioner_config import ODD, TINY
+from tests.export.twins.show_and_tell import ODD, TINY
 
 TWIN = tiny_twin(
     "tests.export.models.captioners.captioners_paper:ShowAttendTell",
