@@ -14,8 +14,7 @@ from serving.batch.places import Place
 from serving.batch.shards import Input, Shard
 from serving.settings.capacity_settings import CapacitySettings
 from serving.settings.command_settings import CommandSettings
-from triptych.errors import InvalidArgument
-from triptych.errors import one_line
+from triptych.errors import InvalidArgument, one_line
 
 MANIFEST = "manifest.json"
 OutputFormat = Literal["jsonl", "parquet"]

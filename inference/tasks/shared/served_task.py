@@ -16,9 +16,9 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, Outcome, size_of
 from inference.tasks.shared.needs import Need
 from inference.tasks.shared.streaming import Streaming
+from triptych.errors import one_line
 from triptych.messages import Request, Response
 from triptych.task import Task
-from triptych.errors import one_line
 
 
 class TaskConfig(BaseModel):
