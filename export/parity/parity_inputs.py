@@ -132,7 +132,7 @@ def stateless_feeds(
             columns = fixed_width(graph) or length
             tokens = probe.tokens(count, columns, probe.source_vocabulary)
             end = manifest.tokenizer.eos_token_id if manifest.tokenizer else None
-            if end is not None and columns == length:
+            if end is not None and end < probe.source_vocabulary and columns == length:
                 tokens[np.arange(count), lengths - 1] = end
             for section in manifest.tasks.values():
                 if delimiters := section.get("delimiters"):
