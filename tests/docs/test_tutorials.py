@@ -121,7 +121,7 @@ PAGES = ROOT / "docs" / "tutorials"
 
 WITH_GRAPHS = {
     *("test_generate_parity.py", "test_prompt_reading.py", "test_torch_runner.py"),
-    *("test_to_onnx.py", "test_quantize.py", "test_quantize_cache.py"),
+    *("test_graphs.py", "test_quantize.py", "test_quantize_cache.py"),
 }
 """Tests whose graphs are exported for each architecture; `triptych export` follows."""
 
@@ -145,7 +145,7 @@ def test_architecture_is_one_file_and_one_line(marks: str, less: set[str], tmp_p
         "test_generate_parity.py",
         "test_prompt_reading.py",
         "test_torch_runner.py",
-        "test_to_onnx.py",
+        "test_graphs.py",
         "test_quantize.py",
         "test_quantize_cache.py",
         "test_triton_config.py",

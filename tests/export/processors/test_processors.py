@@ -58,7 +58,8 @@ def test_answers_are_those_of_another_processor(name: str, int8: Lowered) -> Non
     recorded = read_outcomes(RECORDED) if RECORDED.exists() else {}
     own = f"{name}: "
     if "WRITE_OUTCOMES" in os.environ:
-        assert not products_saturate(), "write the file on a processor with VNNI"
+        if products_saturate():
+            pytest.skip("the file is written on a processor with VNNI")
         kept = {key: value for key, value in recorded.items() if not key.startswith(own)}
         added = {own + key: v for key, v in found.items() if not key.startswith(PRODUCTS)}
         np.savez_compressed(RECORDED, **kept, **added)
