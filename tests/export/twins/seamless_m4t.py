@@ -20,7 +20,7 @@ TWIN = Twin(
     reference="transformers:SeamlessM4TForTextToText",
     configs={
         "plain": _named(TINY),
-        "odd": _named(ODD) | {"scale_embedding": False},
+        "odd": _named(ODD) | {"scale_embedding": False, "decoder_layers": 1},
         "v2": _named(ODD) | _V2 | {"activation_function": "gelu"},
         "separate-tables": _named(TINY) | {"tie_word_embeddings": False},
         "v2 with separate tables": _named(TINY) | _V2 | {"tie_word_embeddings": False},
