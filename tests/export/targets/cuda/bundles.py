@@ -22,7 +22,10 @@ from inference.bundle.manifest import Bundle
 from tests.export.conftest import Bundles, Twins
 from tests.export.twin import EXPORTED
 
-OWN_OPERATORS = {"bahdanau", "rnn-encoder", "rnn-seq2seq", "rnn-lm", "t5", "pix2struct"}
+OWN_OPERATORS = {
+    *("bahdanau", "rnn-encoder", "rnn-seq2seq", "rnn-lm", "pix2struct"),
+    *("t5", "umt5", "longt5", "switch_transformers"),
+}
 """Whose graphs for CUDA are not those for the CPU in float32."""
 
 
