@@ -91,7 +91,7 @@ def main() -> int:
     systems = {
         "triptych": lambda: triptych(CACHE / "online"),
         **{
-            f"ctranslate2, {count} threads": lambda count=count: queued(options.model, ours, count)
+            f"ctranslate2, threads: {count}": lambda count=count: queued(options.model, ours, count)
             for count in (THREADS, 1)
         },
     }
