@@ -139,13 +139,13 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
         return part_canaries(model, *outputs)
 
     def accepts(self, request: ClassifyRequest, model: LoadedModel) -> bool:
-        return _given(request) in self._taken(model)
+        return _find_given(request) in self._list_inputs(model)
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
         """Its items have one of them, or all where these are texts and images."""
-        return [field for fields in self._taken(model) for field in fields]
+        return [field for fields in self._list_inputs(model) for field in fields]
 
-    def _taken(self, model: LoadedModel) -> Sequence[tuple[str, ...]]:
+    def _list_inputs(self, model: LoadedModel) -> Sequence[tuple[str, ...]]:
         """Fields that an item has."""
         pairs = self.section_of(model).pairs
         reads_text = _TEXT_SCORES.is_met(model.manifest)
@@ -162,11 +162,14 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
         return [(field,) for field, is_taken in taken.items() if is_taken]
 
     def refusal(self, request: ClassifyRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        given = _given(request)
+        given = _find_given(request)
         names = ", ".join(model.name for model in models)
-        taken = dict.fromkeys(_words(each) for model in models for each in self._taken(model))
+        taken = dict.fromkeys(
+            _join_names(each) for model in models for each in self._list_inputs(model)
+        )
         return InvalidRequest(
-            f"{names} cannot classify {_words(given)}, only {', '.join(taken)}", field=given[-1]
+            f"{names} cannot classify {_join_names(given)}, only {', '.join(taken)}",
+            field=given[-1],
         )
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
@@ -183,20 +186,20 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
 _ATTENTION = Role.ATTENTION
 
 
-def _given(request: ClassifyRequest) -> tuple[str, ...]:
+def _find_given(request: ClassifyRequest) -> tuple[str, ...]:
     """The fields that are given: one, or texts and images."""
     fields = declared.TASK.item_fields
     return tuple(field for field in fields if getattr(request, field) is not None)
 
 
-def _words(fields: Sequence[str]) -> str:
+def _join_names(fields: Sequence[str]) -> str:
     return " with ".join(reversed(fields))
 
 
 def _check(request: ClassifyRequest, model: LoadedModel) -> None:
-    if request.stride is not None and _given(request) != ("texts",):
+    if request.stride is not None and _find_given(request) != ("texts",):
         raise InvalidRequest("stride is for texts alone: leave it out", field="stride")
-    if request.truncate and _given(request) == ("images",):
+    if request.truncate and _find_given(request) == ("images",):
         raise InvalidRequest("truncate is for texts and pairs: leave it out", field="truncate")
     if request.return_attention and request.images is None:
         raise InvalidRequest(
@@ -232,13 +235,13 @@ def _joint_items(
                 field=name,
             )
 
-    def encoded(index: int, text: str) -> EncodedText:
+    def encode(index: int, text: str) -> EncodedText:
         return model.encode_text(text, f"texts.{index}", cut_end=request.cut_end)
 
-    read, prepared = attempt_each(texts, encoded), prepare_images(images, model)
+    read, prepared = attempt_each(texts, encode), prepare_images(images, model)
     part = model.part(takes=Role.PIXELS, returns=Role.LOGITS)
 
-    def added(index: int, _: object) -> _Item:
+    def add_item(index: int, _: object) -> _Item:
         text = unwrap(read[index % len(read)])
         image = unwrap(prepared[index % len(prepared)])
         rows.add(text)
@@ -250,7 +253,7 @@ def _joint_items(
         calls.append(InferCall.of(part, inputs, (Role.LOGITS,)))
         return _Item((Row(len(calls) - 1, 0),), cut_characters=text.cut_characters)
 
-    return attempt_each(range(most), added)
+    return attempt_each(range(most), add_item)
 
 
 def _image_items(

@@ -155,11 +155,13 @@ class RuntimeFiles:
         """Give back the memory of a region whose process has ended, and remove its name.
 
         Triton still maps it: an unlinked file would keep its memory, a shorter one would crash it.
+        Nothing happens where Triton has removed it meanwhile.
         """
         path = self._folders[0] / name
-        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as region:
-            region.madvise(mmap.MADV_REMOVE)
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as region:
+                region.madvise(mmap.MADV_REMOVE)
+            path.unlink()
 
     def paths(self) -> list[Path]:
         """All files with this server's prefix, the lock included."""

@@ -198,6 +198,7 @@ def test_memory_of_a_dead_process_is_freed_while_triton_maps_it(
             f"{files.prefix}lock",
         ]
         assert [each[:] for each in maps] == [b"1" * size, bytes(size)]
+        files.free_region(dead.name)  # as if Triton had removed it since it was seen
         assert server.shared_memory()[0] == 0
         stub.kill()
 
