@@ -115,9 +115,10 @@ async def test_every_grpc_method_needs_a_key(make_gateway: MakeGateway, file: Pa
                     async for _ in call:
                         pass
                 assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED, method.name
-            with pytest.raises(grpc.RpcError) as refused:
-                await reflected(front, metadata)
-            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            # no message: grpcio's client calls a refusal that overtakes its message internal
+            reflection = reflection_pb2_grpc.ServerReflectionStub(front.channel)
+            call = reflection.ServerReflectionInfo(metadata=metadata)
+            assert await asyncio.wait_for(call.code(), 10) is grpc.StatusCode.UNAUTHENTICATED
         assert gateway.inference.calls == []
         assert NAME in await reflected(front, tuple(RIGHT.items()))
         health = health_pb2_grpc.HealthStub(front.channel)
