@@ -3,8 +3,8 @@
 Texts of 8 to 64 tokens arrive at random (exponential gaps), each for a translation of as many
 tokens ± 25 %. In time is a 95th percentile of the latency below a second. `triptych serve`, with
 Triton and the gateway, beside CTranslate2 behind FastAPI with a queue and batches of 32
-(`Queue`), with one thread and with two; in turns, one after the other, on
-the same cores.
+(`Queue`), with one worker on all cores and with one for each; in turns, one after the other, on the
+same cores.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
@@ -59,6 +59,8 @@ GROWTH = 1.5
 """Of the rate from trial to trial, until a trial is not in time."""
 HALVINGS = 3
 """Of the interval of rates, afterwards: the result is exact to 5 %."""
+JSON = {"content-type": "application/json"}
+SENTENCE_ENDS = ".?!¿¡"
 Body = bytes
 console = Console(highlight=False, width=160)
 
@@ -91,14 +93,15 @@ def main() -> int:
     systems = {
         "triptych": lambda: triptych(CACHE / "online"),
         **{
-            f"ctranslate2, threads: {count}": lambda count=count: queued(options.model, ours, count)
-            for count in (THREADS, 1)
+            f"ctranslate2, workers: {count}": lambda count=count: queued(options.model, ours, count)
+            for count in (1, THREADS)
         },
     }
     best: dict[str, list[Trial]] = {name: [] for name in systems}
     for number in range(options.rounds):
         for name, start in systems.items():
             with start() as address:
+                check_lengths(*address, bodies[:8])
                 trial = highest(partial(play, address, bodies, number), options.first)
             best[name].append(trial)
             console.print(f"round {number + 1}, {name}: {trial}")
@@ -123,18 +126,38 @@ def row(trials: Sequence[Trial]) -> dict[str, object]:
 
 
 def make_bodies(found: Bundle, seed: int) -> Iterator[Body]:
-    """Requests without end: words of held-out sentences, up to a drawn number of tokens."""
+    """Requests without end: words of held-out sentences, up to a drawn number of tokens.
+
+    Each is one sentence: a text of several is translated sentence by sentence, each of which would
+    have as many tokens as are asked for.
+    """
     tokenizer = load_tokenizer(found)
     assert tokenizer is not None
     random, lengths = np.random.default_rng(seed), VARIED["sentences"]
     pairs = cycle(sentences("held_out", 4096, seed=seed))
-    words = (word for pair in pairs for word in pair.spanish.split())
+    words = (word.strip(SENTENCE_ENDS) for pair in pairs for word in pair.spanish.split())
     while True:
         source, answer = lengths.draw(random)
         taken = [next(words)]
         while len(tokenizer.encode(" ".join(taken))) < source:
             taken.append(next(words))
         yield json.dumps({"texts": [" ".join(taken)], "max_new_tokens": answer}).encode()
+
+
+def check_lengths(address: str, path: str, bodies: Sequence[Body]) -> None:
+    """Refuses a server whose answers have other numbers of tokens than asked for.
+
+    Raises:
+        ValueError: one had.
+    """
+    for body in bodies:
+        response = httpx.post(
+            f"http://{address}{path}", content=body, headers=JSON, trust_env=False
+        )
+        answer, asked = response.json(), json.loads(body)["max_new_tokens"]
+        tokens = answer.get("usage", answer)["completion_tokens"]
+        if tokens != asked:
+            raise ValueError(f"{tokens} tokens in place of {asked} from {address}{path}")
 
 
 def play(address: tuple[str, str], bodies: Sequence[Body], seed: int, rate: float) -> Trial:
@@ -181,14 +204,14 @@ def triptych(repository: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def queued(model: str, found: Bundle, threads: int) -> Iterator[tuple[str, str]]:
-    """Address and path of the other one.
+def queued(model: str, found: Bundle, workers: int) -> Iterator[tuple[str, str]]:
+    """Address and path of the other one, whose workers share the cores.
 
     Raises:
         RuntimeError: it ended, or was not ready in time.
     """
     folder, port = ctranslate2_folder(model, "int8", CACHE), free_port()
-    arguments = [str(folder), str(found.folder), str(port), str(threads)]
+    arguments = [str(folder), str(found.folder), str(port), str(workers)]
     command = [sys.executable, "-m", "benchmarks.speed.online", "serve", *arguments]
     server = subprocess.Popen(command)
     try:
@@ -219,12 +242,13 @@ class Question(BaseModel):
 
 
 class Queue:
-    """Decodes what waits, at most `MOST` texts, in a thread of its own."""
+    """Decodes what waits, at most `MOST` texts a worker, each of which is a thread."""
 
-    def __init__(self, translator: Any) -> None:
+    def __init__(self, translator: Any, workers: int) -> None:
         self._translator = translator
         self._inbox: SimpleQueue[tuple[list[str], int, asyncio.Future[int]]] = SimpleQueue()
-        threading.Thread(target=self._work, daemon=True).start()
+        for _ in range(workers):
+            threading.Thread(target=self._work, daemon=True).start()
 
     def put(self, source: list[str], new_tokens: int) -> asyncio.Future[int]:
         """Queues a text; its number of tokens, once they are decoded."""
@@ -235,8 +259,9 @@ class Queue:
     def _work(self) -> None:
         while True:
             batch = [self._inbox.get()]
-            while len(batch) < MOST and not self._inbox.empty():
-                batch.append(self._inbox.get())
+            with suppress(Empty):
+                while len(batch) < MOST:
+                    batch.append(self._inbox.get_nowait())
             sources, lengths, futures = zip(*batch, strict=True)
             for count, future in zip(self._decode(sources, lengths), futures, strict=True):
                 future.get_loop().call_soon_threadsafe(future.set_result, count)
@@ -256,15 +281,16 @@ class Queue:
         return [len(result.hypotheses[0]) for result in results]
 
 
-def make_app(folder: str, exported: Path, threads: int) -> FastAPI:
+def make_app(folder: str, exported: Path, workers: int) -> FastAPI:
     """The server: `POST /translate`."""
     import ctranslate2  # no dependency of ours
 
     tokenizer = load_tokenizer(open_bundle(exported))
     assert tokenizer is not None
-    queue = Queue(
-        ctranslate2.Translator(folder, compute_type="int8_float32", intra_threads=threads)
+    translator = ctranslate2.Translator(
+        folder, compute_type="int8_float32", inter_threads=workers, intra_threads=THREADS // workers
     )
+    queue = Queue(translator, workers)
     app = FastAPI()
 
     @app.post("/translate")
@@ -278,8 +304,8 @@ def make_app(folder: str, exported: Path, threads: int) -> FastAPI:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
-        _, _, converted, exported, port, threads = sys.argv
-        app = make_app(converted, Path(exported), int(threads))
+        _, _, converted, exported, port, workers = sys.argv
+        app = make_app(converted, Path(exported), int(workers))
         uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
     else:
         sys.exit(main())
