@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inference.bundle.manifest import Growth, State
@@ -501,6 +501,9 @@ def read_rows(state: GroupState) -> list[list[np.ndarray]]:
         st.tuples(st.sampled_from(["step", "step", "copy", "copy", "admit", "retire"]),
                   st.integers(0, 99), st.permutations(range(4))), max_size=40),
 )  # fmt: skip
+@example(width=3, moves=[
+    ("step", 0, []), ("copy", 0, [1, 2, 0]), ("step", 0, []), ("copy", 0, [0, 1, 2]),
+    ("copy", 0, [1, 2, 0])])  # fmt: skip
 def test_beams_get_the_state_of_their_parents(
     width: int, moves: list[tuple[str, int, list[int]]]
 ) -> None:

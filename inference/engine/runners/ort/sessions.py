@@ -75,7 +75,7 @@ class CpuDevice(Device):
     def copy_entries(self, *jobs: EntryCopies) -> None:
         """One indexed copy of all pairs takes 1.4 times as long."""
         for job in jobs:
-            moves = job.pairs
+            moves: Sequence[tuple[Any, Any]] = job.pairs
             if job.axis is not None:
                 inner = [_positions(job.axis, *span)[1:] for span in job.spans]
                 named = zip(job.pairs, inner, strict=True)
