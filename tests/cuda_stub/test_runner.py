@@ -109,6 +109,8 @@ def test_edits_and_beams_stay_on_the_device(stub: Stub, on_device: OnDevice) -> 
     group.admit([Prompt(np.arange(1, 4))], [plain_request(3)])
     found = counted(stub, lambda: group.copy([0, 0], [1, 2]))
     assert (found.batches, found.device_to_device, found.device_to_host) == (1, 0, 0)
+    assert counted(stub, lambda: group.copy([0, 0], [1, 2])).batches == 0  # they are equal
+    group.step(np.arange(3), [plain_request(3)] * 3)
     found = counted(stub, lambda: group.copy([0, 1], [1, 2]))  # the second reads the first's row
     assert (found.batches, found.device_to_device) == (2, 0)
     ones = np.ones(4, np.float32)
@@ -312,12 +314,13 @@ def test_rows_of_several_states_are_copied(stub: Stub, has_batches: bool) -> Non
         tensor = device.view(device.allocate(each.size, str(each.dtype)), each.shape)
         device.upload(each, tensor)
         tensors.append(tensor)
-    pairs, places = [(0, 1), (0, 2), (5, 4)], ((2, 5), (None, 0))
+    pairs = [(0, 1), (0, 2), (5, 4)]
+    places = ((2, [(0, 5), (2, 5), (1, 8)]), (None, ()))
     before = stub.read()
     for memory, states in ((device, tensors), (host, values)):
         memory.copy_entries(
             *(
-                EntryCopies(each, each, pairs, *place)
+                EntryCopies([each], [each], pairs, *place)
                 for each, place in zip(states, places, strict=True)
             )
         )

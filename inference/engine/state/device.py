@@ -43,20 +43,22 @@ class DeviceTensor(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EntryCopies:
-    """Copies of entries from one tensor to another of the same layout, or the same tensor.
+    """Copies of entries between tensors, or within one: the same in each of several alike ones.
 
     Attributes:
-        pairs: (entry of `source`, entry of `target`), in order: a pair may read what an earlier one
-            wrote.
+        sources: Tensors of one layout.
+        targets: As many, in another layout or the same; they may be the sources.
+        pairs: (entry of a source, entry of its target), in order: a pair may read what an earlier
+            one wrote.
         axis: Of positions, counting the first dimension as 0; None: entries are copied whole.
-        length: Positions that are copied.
+        spans: Positions [start, stop) that each pair copies.
     """
 
-    source: DeviceTensor
-    target: DeviceTensor
+    sources: Sequence[DeviceTensor]
+    targets: Sequence[DeviceTensor]
     pairs: Sequence[tuple[int, int]]
     axis: int | None = None
-    length: int = 0
+    spans: Sequence[tuple[int, int]] = ()
 
 
 class Device(ABC):

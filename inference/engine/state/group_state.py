@@ -15,6 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+from numpy.typing import NDArray
+
 from inference.bundle.manifest import Dtype, Growth, State
 from inference.engine.state.device import Device, DeviceTensor, EntryCopies, item_bytes
 
@@ -151,18 +154,22 @@ class StateBuffer:
         Args:
             origin: An arena of the same state; by default this one.
         """
-        self._device.copy_entries(self.copies([(source, target)], length, origin))
+        origin, span = origin or self, (0, length + self._prefix)
+        pairs = [(source, target)]
+        job = EntryCopies([origin._cells], [self._cells], pairs, self.axis, [span])
+        self._device.copy_entries(job)
         self._zero_tail(target, target + 1, length)
 
+    @staticmethod
     def copies(
-        self, pairs: Sequence[tuple[int, int]], length: int, origin: StateBuffer | None = None
+        alike: Sequence[StateBuffer],
+        pairs: Sequence[tuple[int, int]],
+        spans: Sequence[tuple[int, int]],
     ) -> EntryCopies:
-        """Copies of the first `length` positions, for each (entry of `origin`, entry of this one).
-
-        For a HOLD state `copy` also clears what lies behind them.
-        """
-        cells, copied = (origin or self)._cells, length + self._prefix
-        return EntryCopies(cells, self._cells, pairs, self.axis, copied)
+        """Copies of positions [start, stop) in each of these; those from 0 on with the prefix."""
+        cells, prefix = [each._cells for each in alike], alike[0]._prefix
+        behind = [(start + prefix if start else 0, stop + prefix) for start, stop in spans]
+        return EntryCopies(cells, cells, pairs, alike[0].axis, behind)
 
     def read_positions(self, entry: int, start: int, stop: int) -> DeviceTensor:
         """A copy of positions [start, stop) of an entry, (1, …), of a state without a prefix."""
@@ -386,6 +393,12 @@ class GroupState:
         grown = [state for state in states if state.growth is not Growth.HOLD]
         self._per_row = [StateBuffer(state, pool, is_fixed=is_fixed) for state in grown]
         self._held = [StateBuffer(state, pool, is_fixed=is_fixed) for state in held]
+        alike: dict[object, list[StateBuffer]] = {}
+        for state, arena in zip(grown, self._per_row, strict=True):
+            alike.setdefault((state.shape, state.dtype, state.prefix), []).append(arena)
+        self._alike = list(alike.values())
+        # of each sequence (width, width): so many first positions are equal in two of its rows
+        self._common: list[NDArray[np.int64]] = []
         self._device = pool.device
         self._extent = BufferShape()
         self.reservation = BufferShape()
@@ -424,8 +437,7 @@ class GroupState:
     def release(self) -> None:
         """Drops every sequence and returns all buffers to the pool, but for fixed ones."""
         self.before_move()
-        self.lengths.clear()
-        self.source_lengths.clear()
+        self.truncate(0)
         self._extent, self.nbytes = BufferShape(), 0
         self.reservation, self.expected_sequences = BufferShape(), 0
         for arena in (*self._per_row, *self._held):
@@ -445,6 +457,7 @@ class GroupState:
         """Adds a sequence whose state has been written behind the last slot."""
         self.lengths.append(length)
         self.source_lengths.append(source_length)
+        self._common.append(np.zeros((self.width, self.width), np.int64))
 
     def adopt(self, other: GroupState) -> None:
         """Copies the one row of another state behind the last slot; capacity is ensured."""
@@ -457,7 +470,7 @@ class GroupState:
 
     def truncate(self, sequences: int) -> None:
         """Drops the last slots; `sequences` remain."""
-        del self.lengths[sequences:], self.source_lengths[sequences:]
+        del self.lengths[sequences:], self.source_lengths[sequences:], self._common[sequences:]
 
     def advance_lengths(self, count: int = 1) -> None:
         """Makes every sequence longer by some positions."""
@@ -470,21 +483,28 @@ class GroupState:
         if self.width == 1 or not moves:
             return
         # from the last, so that no row is overwritten before it is read
-        backwards, length = moves[::-1], max(self.lengths[first:])
-        self._device.copy_entries(*(each.copies(backwards, length) for each in self._per_row))
+        self._copy(moves[::-1], [(0, max(self.lengths[first:]))] * len(moves))
 
     def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copies each source row to its target row of the same sequence, or of a free slot."""
-        pairs: dict[int, list[tuple[int, int]]] = {}  # by length
-        for source, target in zip(sources, targets, strict=True):
-            pairs.setdefault(self.lengths[source // self.width], []).append((source, target))
-        self._device.copy_entries(
-            *(
-                arena.copies(alike, length)
-                for arena in self._per_row
-                for length, alike in pairs.items()
-            )
-        )
+        """Copies each source row to its target row of the same sequence.
+
+        What both have from a common ancestor stays: of beams most of their positions.
+        """
+        pairs = list(zip(sources, targets, strict=True))
+        self._copy(pairs, [self._take_over(source, target) for source, target in pairs])
+
+    def _take_over(self, source: int, target: int) -> tuple[int, int]:
+        """Positions [start, stop) that a row must get to equal another one of its sequence."""
+        slot, one = divmod(source, self.width)
+        other, common, stop = target % self.width, self._common[slot], self.lengths[slot]
+        start = int(common[one, other])
+        common[other] = common[:, other] = common[one]
+        common[one, other] = common[other, one] = stop
+        return start, stop
+
+    def _copy(self, pairs: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> None:
+        jobs = (StateBuffer.copies(arenas, pairs, spans) for arenas in self._alike)
+        self._device.copy_entries(*jobs)
 
     def retire(self, slot: int) -> None:
         """Drops a sequence; the last one moves to its slot."""
@@ -493,11 +513,13 @@ class GroupState:
             self._move(last, slot)
         self.lengths[slot] = self.lengths[last]
         self.source_lengths[slot] = self.source_lengths[last]
-        del self.lengths[last], self.source_lengths[last]
+        self._common[slot] = self._common[last]
+        self.truncate(last)
 
     def _move(self, source: int, target: int) -> None:
-        rows = range(source * self.width, (source + 1) * self.width)
-        self.copy_rows(rows, range(target * self.width, (target + 1) * self.width))
+        places = range(self.width)
+        pairs = [(source * self.width + n, target * self.width + n) for n in places]
+        self._copy(pairs, [(0, self.lengths[source])] * self.width)
         for arena in self._held:
             arena.copy(source, target, self.source_lengths[source])
 

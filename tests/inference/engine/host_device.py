@@ -81,9 +81,10 @@ class HostRuntime:
         """From the last to the first: what depends on the order is wrong."""
         self.batches += 1
         for each in reversed(copies):
-            for target, source in zip(each.targets[::-1], each.sources[::-1], strict=True):
+            copies = zip(each.targets, each.sources, each.widths, strict=True)
+            for target, source, width in reversed(list(copies)):
                 to, of = (int(target), each.target_pitch), (int(source), each.source_pitch)
-                self.copy(*to, *of, each.width, each.height, Direction.ON_DEVICE)
+                self.copy(*to, *of, int(width), each.height, Direction.ON_DEVICE)
 
     def clear(self, target: int, pitch: int, width: int, height: int) -> None:
         assert 0 < width <= pitch

@@ -55,6 +55,7 @@ def numbered(*shape: int, start: int = 0) -> np.ndarray:
 
 
 SIZES = st.integers(1, 4)
+SPANS = st.lists(st.integers(0, 5), min_size=2, max_size=2).map(lambda ends: tuple(sorted(ends)))
 
 
 @given(entries=SIZES, heads=SIZES, width=SIZES, data=st.data())
@@ -74,14 +75,20 @@ def test_positions_are_copied_between_layouts(
     np.testing.assert_array_equal(device.fetch(target), written)
 
 
-@given(heads=SIZES, length=st.integers(1, 5), moves=st.permutations(range(4)))
-def test_entries_are_copied_in_order(heads: int, length: int, moves: list[int]) -> None:
+@given(heads=SIZES, spans=st.lists(SPANS, min_size=2, max_size=2), moves=st.permutations(range(4)))
+def test_entries_are_copied_in_order(
+    heads: int, spans: list[tuple[int, int]], moves: list[int]
+) -> None:
     device, values = HostDevice(), numbered(4, heads, 5, 2)
     tensor = on(device, values)
     pairs = [(moves[0], moves[1]), (moves[1], moves[2])]
-    device.copy_entries(EntryCopies(tensor, tensor, pairs, axis=2, length=length))
-    HOST.copy_entries(EntryCopies(values, values, pairs, axis=2, length=length))
-    np.testing.assert_array_equal(device.fetch(tensor), values)
+    device.copy_entries(EntryCopies([tensor], [tensor], pairs, axis=2, spans=spans))
+    wanted = values.copy()
+    for (source, target), (start, stop) in zip(pairs, spans, strict=True):
+        wanted[target, :, start:stop] = wanted[source, :, start:stop]
+    HOST.copy_entries(EntryCopies([values], [values], pairs, axis=2, spans=spans))
+    np.testing.assert_array_equal(device.fetch(tensor), wanted)
+    np.testing.assert_array_equal(values, wanted)
 
 
 @given(pairs=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8))
@@ -89,8 +96,8 @@ def test_pairs_that_depend_on_each_other_are_not_in_one_batch(pairs: list[tuple[
     """The double runs a batch from its end."""
     device, first, second = HostDevice(), numbered(6, 2, 3), numbered(6, 2, start=500)
     tensors = [on(device, first), on(device, second)]
-    device.copy_entries(*(EntryCopies(tensor, tensor, pairs) for tensor in tensors))
-    HOST.copy_entries(*(EntryCopies(each, each, pairs) for each in (first, second)))
+    device.copy_entries(*(EntryCopies([tensor], [tensor], pairs) for tensor in tensors))
+    HOST.copy_entries(*(EntryCopies([each], [each], pairs) for each in (first, second)))
     np.testing.assert_array_equal(device.fetch(tensors[0]), first)
     np.testing.assert_array_equal(device.fetch(tensors[1]), second)
 
@@ -100,14 +107,14 @@ def test_sequences_share_batches() -> None:
     device = HostDevice()
     tensor = on(device, numbered(9, 2))
     pairs = [(slot + beam, slot + beam + 1) for slot in (0, 3, 6) for beam in (0, 1)]
-    device.copy_entries(EntryCopies(tensor, tensor, pairs))
+    device.copy_entries(EntryCopies([tensor], [tensor], pairs))
     assert device.runtime.batches == 2
 
 
 def test_whole_entries_are_copied() -> None:
     device, values = HostDevice(), numbered(3, 4)
     tensor = on(device, values)
-    device.copy_entries(EntryCopies(tensor, tensor, [(0, 2)]))
+    device.copy_entries(EntryCopies([tensor], [tensor], [(0, 2)]))
     values[2] = values[0]
     np.testing.assert_array_equal(device.fetch(tensor), values)
 
@@ -118,8 +125,8 @@ def test_entries_are_copied_between_layouts(source: int, target: int, data: st.D
     length = data.draw(st.integers(0, min(source, target)))
     read, written = numbered(2, 3, source, 2), numbered(3, 3, target, 2, start=500)
     one, other = on(device, read), on(device, written)
-    device.copy_entries(EntryCopies(one, other, [(1, 2)], axis=2, length=length))
-    HOST.copy_entries(EntryCopies(read, written, [(1, 2)], axis=2, length=length))
+    device.copy_entries(EntryCopies([one], [other], [(1, 2)], axis=2, spans=[(0, length)]))
+    HOST.copy_entries(EntryCopies([read], [written], [(1, 2)], axis=2, spans=[(0, length)]))
     np.testing.assert_array_equal(device.fetch(other), written)
 
 
@@ -144,7 +151,7 @@ def test_row_copy_is_one_call() -> None:
     device = HostDevice()
     tensor = on(device, numbered(4, 8, 16, 4))
     before = device.runtime.copies[Direction.ON_DEVICE]
-    device.copy_entries(EntryCopies(tensor, tensor, [(0, 3)], axis=2, length=9))
+    device.copy_entries(EntryCopies([tensor], [tensor], [(0, 3)], axis=2, spans=[(0, 9)]))
     assert device.runtime.copies[Direction.ON_DEVICE] == before + 1
 
 
@@ -154,8 +161,9 @@ def test_copy_beyond_a_tensor_is_refused() -> None:
     with pytest.raises(AssertionError):
         device.copy(tensor, tensor, axis=2, length=5)
     for pairs, length in (([(0, 1)], 5), ([(0, 2)], 1), ([(2, 0)], 1)):
+        copies = EntryCopies([tensor], [tensor], pairs, axis=2, spans=[(0, length)])
         with pytest.raises(AssertionError):
-            device.copy_entries(EntryCopies(tensor, tensor, pairs, axis=2, length=length))
+            device.copy_entries(copies)
 
 
 def test_new_memory_is_zero_though_it_was_used() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inference.bundle.manifest import Growth, State
@@ -17,7 +17,7 @@ from inference.engine.runners.ort.sessions import CpuDevice
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.sequence import SequenceState
-from inference.engine.state.device import Device
+from inference.engine.state.device import Device, EntryCopies
 from inference.engine.state.group_state import (
     BufferPool,
     BufferShape,
@@ -455,6 +455,100 @@ STATES = (
     State(name="picture", growth=Growth.HOLD, dtype="float32", shape=("B", 7, 2),
           step_input="picture", admit_output="picture"),
 )  # fmt: skip
+
+
+class Counting(CpuDevice):
+    """Counts the positions that pairs copy, over all states."""
+
+    copied = 0
+
+    def copy_entries(self, *jobs: EntryCopies) -> None:
+        for job in jobs:
+            lengths = sum(stop - start for start, stop in job.spans)
+            self.copied += len(job.targets) * lengths if job.axis is not None else 0
+        super().copy_entries(*jobs)
+
+
+def write_step(state: GroupState, number: int) -> None:
+    """Another value in each row, behind its last position and as its REPLACE state."""
+    state.ensure_capacity(len(state), max(state.lengths, default=0) + 1)
+    rows = np.arange(len(state) * state.width) + 100 * number
+    for arena in state.of(Growth.REPLACE):
+        arena.write(0, np.repeat(rows[:, None], 5, 1).astype(np.float32))
+    for arena in state.of(Growth.APPEND):
+        for row, value in enumerate(rows):
+            end = state.lengths[row // state.width] + arena.state.prefix
+            arena.view(slice(row, row + 1))[:, :, end] = value % 128
+    state.advance_lengths()
+
+
+def read_rows(state: GroupState) -> list[list[np.ndarray]]:
+    """What each row has, of each state."""
+    found = []
+    for row in range(len(state) * state.width):
+        length, one = state.lengths[row // state.width], slice(row, row + 1)
+        cells = [
+            arena.view(one)[:, :, : length + arena.state.prefix].copy()
+            for arena in state.of(Growth.APPEND)
+        ]
+        found.append([*cells, *(arena.view(one).copy() for arena in state.of(Growth.REPLACE))])
+    return found
+
+
+@given(
+    width=st.integers(2, 4),
+    moves=st.lists(
+        st.tuples(st.sampled_from(["step", "step", "copy", "copy", "admit", "retire"]),
+                  st.integers(0, 99), st.permutations(range(4))), max_size=40),
+)  # fmt: skip
+@example(width=3, moves=[
+    ("step", 0, []), ("copy", 0, [1, 2, 0]), ("step", 0, []), ("copy", 0, [0, 1, 2]),
+    ("copy", 0, [1, 2, 0])])  # fmt: skip
+def test_beams_get_the_state_of_their_parents(
+    width: int, moves: list[tuple[str, int, list[int]]]
+) -> None:
+    """Whatever was copied before, a row equals its parent afterwards, and no other row changes."""
+    state = GroupState(STATES, width, BufferPool(CpuDevice(), limit_bytes=0))
+    for number, (move, chosen, order) in enumerate([("admit", 0, []), *moves]):
+        slot = chosen % max(1, len(state))
+        if move == "admit":
+            state.ensure_capacity(len(state) + 1, 5, 5)
+            for arena in state.of(Growth.APPEND):
+                arena.write(len(state) * width, np.full((1, 2, 5, 8), number, arena.state.dtype))
+            state.admit(3, 5)
+        elif move == "step":
+            write_step(state, number)
+        elif move == "retire" and len(state):
+            state.retire(slot)
+        elif move == "copy" and len(state):
+            rows = [slot * width + row for row in order if row < width]
+            targets = rows[1 : 1 + chosen % (width - 1) + 1]
+            wanted = read_rows(state)
+            for target in targets:
+                wanted[target] = wanted[rows[0]]
+            state.copy_rows([rows[0]] * len(targets), targets)
+            np.testing.assert_equal(read_rows(state), wanted)
+
+
+def test_what_beams_have_in_common_is_not_copied() -> None:
+    """Of a prompt of 50 tokens and two steps, the copy of a sibling takes what differs."""
+    device = Counting()
+    state = GroupState(STATES, 3, BufferPool(device, limit_bytes=0))
+    state.ensure_capacity(1, 50, 5)
+    state.admit(50, 5)
+
+    def count(sources: list[int], targets: list[int]) -> int:
+        before = device.copied
+        state.copy_rows(sources, targets)
+        return device.copied - before
+
+    assert count([0, 0], [1, 2]) == 2 * (50 + 50 + 5)  # key; value with its prefix
+    write_step(state, 1)
+    write_step(state, 2)
+    assert count([2], [1]) == 2 * 2
+    write_step(state, 3)
+    assert count([2], [1]) == 2 * 1
+    assert count([1], [0]) == 2 * 3
 
 
 def test_bytes_are_those_of_the_shapes() -> None:

@@ -51,18 +51,19 @@ class DeviceOutOfMemory(MemoryError):
 
 @dataclass(frozen=True, eq=False)
 class BlockCopies:
-    """Copies of equal shape: `height` lines of `width` bytes each, which begin a pitch apart.
+    """Copies of `height` lines each, which begin a pitch apart.
 
     Attributes:
         targets: (copies,) addresses of the first lines.
         sources: (copies,) the same.
+        widths: (copies,) bytes of a line.
     """
 
     targets: NDArray[np.int64]
     sources: NDArray[np.int64]
+    widths: NDArray[np.int64]
     target_pitch: int
     source_pitch: int
-    width: int
     height: int
 
 
@@ -175,10 +176,11 @@ class CudaRuntime:
         """
         if not self._has_batches:
             for each in copies:
-                width, height = each.width, each.height
-                for target, source in zip(each.targets, each.sources, strict=True):
+                for target, source, width in zip(
+                    each.targets, each.sources, each.widths, strict=True
+                ):
                     to, of = (int(target), each.target_pitch), (int(source), each.source_pitch)
-                    self.copy(*to, *of, width, height, Direction.ON_DEVICE)
+                    self.copy(*to, *of, int(width), each.height, Direction.ON_DEVICE)
             return
         operations = np.zeros(sum(len(each.targets) for each in copies), _OPERATION)
         operations["target_kind"] = operations["source_kind"] = _POINTER
@@ -188,7 +190,7 @@ class CudaRuntime:
             part = operations[first : first + len(each.targets)]
             part["target"], part["source"] = each.targets, each.sources
             part["target_pitch"], part["source_pitch"] = each.target_pitch, each.source_pitch
-            part["width"], part["height"] = each.width, each.height
+            part["width"], part["height"] = each.widths, each.height
             first += len(part)
         self._call(
             "cudaMemcpy3DBatchAsync",

@@ -13,7 +13,6 @@ from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from inference.bundle.manifest import Dtype
 from inference.engine.runners.cuda.runtime import BlockCopies, CudaRuntime
@@ -63,51 +62,55 @@ def batches(jobs: Sequence[EntryCopies]) -> list[list[BlockCopies]]:
     """The jobs in batches: no copy touches what another one of its batch writes."""
     found: list[list[BlockCopies]] = []
     for job in jobs:
-        source, target, axis = as_addressed(job.source), as_addressed(job.target), job.axis
+        if not job.pairs:
+            continue
+        source, target, axis = as_addressed(job.sources[0]), as_addressed(job.targets[0]), job.axis
         assert source.dtype == target.dtype
         if axis is None:  # an entry is one line
             assert source.shape[1:] == target.shape[1:]
-            height, width = 1, target.stride(0)
-            pitches = width, width
+            height, step = 1, target.stride(0)
+            pitches, spans = (step, step), np.array([(0, 1)] * len(job.pairs))
         else:
             assert source.shape[1:axis] == target.shape[1:axis]
             assert source.shape[axis + 1 :] == target.shape[axis + 1 :]
-            assert job.length <= min(source.shape[axis], target.shape[axis])
+            spans = np.array(job.spans)
+            assert spans[:, 1].max(initial=0) <= min(source.shape[axis], target.shape[axis])
             height, step = prod(target.shape[1:axis]), target.stride(axis)
-            width, pitches = (
-                job.length * step,
-                (target.shape[axis] * step, source.shape[axis] * step),
-            )
-        if not width * height:
-            continue
-        for index, pairs in enumerate(_split_independent(job.pairs)):
+            pitches = target.shape[axis] * step, source.shape[axis] * step
+        from_all = np.array([[as_addressed(each).address] for each in job.sources])
+        to_all = np.array([[as_addressed(each).address] for each in job.targets])
+        for index, part in enumerate(_split_independent(job.pairs)):
             if index == len(found):
                 found.append([])
-            read, written = pairs[:, 0], pairs[:, 1]
+            read, written = np.array(job.pairs)[part].T
             assert read.max() < source.shape[0]
             assert written.max() < target.shape[0]
-            targets = target.address + written * target.stride(0)
-            sources = source.address + read * source.stride(0)
-            found[index].append(BlockCopies(targets, sources, *pitches, width, height))
-    return found
+            start, stop = spans[part].T * step
+            sources = from_all + read * source.stride(0) + start
+            targets = to_all + written * target.stride(0) + start
+            widths = np.broadcast_to(stop - start, targets.shape)
+            kept = widths > 0
+            made = BlockCopies(targets[kept], sources[kept], widths[kept], *pitches, height)
+            found[index].append(made)
+    return [batch for batch in found if any(len(each.widths) for each in batch)]
 
 
-def _split_independent(pairs: Sequence[tuple[int, int]]) -> list[NDArray[np.int64]]:
-    """The pairs in parts, (pairs, 2), each as early as those that it depends on allow.
+def _split_independent(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Indices of the pairs in parts, each as early as those that it depends on allow.
 
     In a part no entry is written that another pair reads or writes.
     """
     after_reading, after_writing = dict[int, int](), dict[int, int]()  # entry → the first part
-    parts: list[list[tuple[int, int]]] = []
-    for source, target in pairs:
+    parts: list[list[int]] = []
+    for number, (source, target) in enumerate(pairs):
         written = max(after_writing.get(source, 0), after_writing.get(target, 0))
         index = max(written, after_reading.get(target, 0))
         if index == len(parts):
             parts.append([])
-        parts[index].append((source, target))
+        parts[index].append(number)
         after_writing[target] = index + 1
         after_reading[source] = max(after_reading.get(source, 0), index + 1)
-    return [np.array(part, np.int64) for part in parts]
+    return parts
 
 
 class Memory:
