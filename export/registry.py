@@ -31,7 +31,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "metaclip_2": "export.models.dual_encoders.clip:METACLIP_2",
     "chinese_clip": "export.models.dual_encoders.bert_clip:CHINESE_CLIP",
     "altclip": "export.models.dual_encoders.bert_clip:ALTCLIP",
-    "align": "export.models.dual_encoders.align",
+    "align": "export.models.dual_encoders.bert_clip:ALIGN",
     "open_clip": "export.models.dual_encoders.open_clip",
     "siglip": "export.models.dual_encoders.siglip",
     "clipseg": "export.models.dual_encoders.clipseg",
