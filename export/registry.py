@@ -32,6 +32,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "chinese_clip": "export.models.dual_encoders.bert_clip:CHINESE_CLIP",
     "altclip": "export.models.dual_encoders.bert_clip:ALTCLIP",
     "align": "export.models.dual_encoders.bert_clip:ALIGN",
+    "groupvit": "export.models.dual_encoders.groupvit",
     "open_clip": "export.models.dual_encoders.open_clip",
     "siglip": "export.models.dual_encoders.siglip",
     "clipseg": "export.models.dual_encoders.clipseg",
