@@ -65,6 +65,7 @@ TOLERANCE = 1e-5
         ("chinese_clip", "plain"),
         ("altclip", "plain"),
         ("align", "plain"),
+        ("groupvit", "legacy-end"),
     ],
 )
 def test_labels_are_ranked_as_by_transformers(name: str, config: str, tmp_path: Path) -> None:

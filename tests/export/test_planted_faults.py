@@ -14,6 +14,7 @@ from torch import nn
 
 from export.architecture import Graphs
 from export.layers.attention.attention import Attention
+from export.models.dual_encoders.groupvit import Assignment, TokenMLP
 from export.parity.graph_runs import bundle_path
 from export.parity.judge import TOLERANCE
 from export.parity.token_parity import TokenParity
@@ -167,12 +168,16 @@ def disturb(parameter: torch.Tensor) -> None:
 def may_be_unnoticed(network: nn.Module, path: str) -> bool:
     """Whether a parameter has mathematically no effect.
 
-    A key's bias adds the same to every score of a query; softmax takes it away. A parameter
-    directly below the network is no part of a graph (a logit scale goes into the manifest).
+    A key's bias adds the same to every score of a query; softmax takes it away, as the maximum
+    over groups does the query's. What shifts all channels of a group token alike is taken away by
+    norms. A parameter directly below the network is no part of a graph (a logit scale goes into
+    the manifest).
     """
     owner = network.get_submodule(path.rpartition(".")[0].rpartition(".")[0])
     is_key = path.endswith((".key.bias", ".first_key.bias")) and isinstance(owner, Attention)
-    return is_key or "." not in path
+    is_query = path.endswith(".query.bias") and isinstance(owner, Assignment)
+    shifts_tokens = path.endswith(".down.bias") and isinstance(owner, TokenMLP)
+    return is_key or is_query or shifts_tokens or "." not in path
 
 
 @pytest.mark.slow

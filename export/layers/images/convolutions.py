@@ -56,14 +56,14 @@ class BatchNorm(nn.Module):
 
 
 class NormedLinear(nn.Module):
-    """A linear layer without bias, normalised: (…, D) → (…, D')."""
+    """A linear layer, normalised: (…, D) → (…, D')."""
 
     packed_weight: Tensor
     packed_bias: Tensor
 
-    def __init__(self, width: int, output_width: int) -> None:
+    def __init__(self, width: int, output_width: int, *, bias: bool = False) -> None:
         super().__init__()
-        self.linear = nn.Linear(width, output_width, bias=False)
+        self.linear = nn.Linear(width, output_width, bias=bias)
         self.norm = BatchNorm(output_width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -74,9 +74,11 @@ class NormedLinear(nn.Module):
 
     def pack(self) -> None:
         """Folds the norm into weights and a bias; called once before export."""
-        weight = self.linear.weight * self.norm.scale[:, None]
+        weight, bias = self.linear.weight * self.norm.scale[:, None], self.norm.shift
+        if self.linear.bias is not None:
+            bias = bias + self.norm.scale * self.linear.bias
         self.register_buffer("packed_weight", weight.detach(), persistent=False)
-        self.register_buffer("packed_bias", self.norm.shift.detach(), persistent=False)
+        self.register_buffer("packed_bias", bias.detach(), persistent=False)
 
 
 class NormedConvolution(nn.Module):

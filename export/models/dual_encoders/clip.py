@@ -89,13 +89,20 @@ def read_config(values: Mapping[str, Any], legacy_end: int | None = LEGACY_END_T
         legacy_end: An end token that no text has; None: files give the true one.
     """
     reader = ConfigReader(values)
-    image = read_image(reader)
-    text = tower_section(reader, "text", TEXT_DEFAULTS)
+    text = read_text(reader, TEXT_DEFAULTS, legacy_end)
+    return reader.read(Config, image=read_image(reader), text=text)
+
+
+def read_text(
+    reader: ConfigReader, defaults: Mapping[str, Any], legacy_end: int | None = LEGACY_END_TOKEN
+) -> TextConfig:
+    """The text tower of a checkpoint with sections for both towers."""
+    text = tower_section(reader, "text", defaults)
     end_token = text.values.get("eos_token_id", 49407)
     if not isinstance(end_token, int):
         raise CheckpointError(f"{text.place}: eos_token_id must be one id, not {end_token!r}")
     end_token = None if end_token == legacy_end else end_token
-    return reader.read(Config, image=image, text=text.read(TextConfig, end_token=end_token))
+    return text.read(TextConfig, end_token=end_token)
 
 
 def read_image(reader: ConfigReader) -> ImageConfig:

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from export.layers.attention.heads import Heads
 from export.layers.images.convolutions import BatchNorm
-from export.models.dual_encoders import bert_clip, clip, clip_resnet
+from export.models.dual_encoders import bert_clip, clip, clip_resnet, groupvit
 from export.models.vision import efficientnet
 from tests.export.faults.faults import Fault, change, replaced, swapped
 
@@ -157,6 +157,41 @@ ALIGN: dict[str, Fault] = {
 }
 
 
+def _softly(owner: groupvit.Assignment, groups: Tensor, patches: Tensor) -> Tensor:
+    weights = (owner.query(groups) @ owner.key(patches).transpose(1, 2)).softmax(dim=1)
+    return weights / (weights.sum(dim=-1, keepdim=True) + owner.epsilon)
+
+
+def _each_assignment(action: Callable[[Any], object]) -> Fault:
+    return change(lambda net: [action(stage.assignment) for stage in net.image.stages])
+
+
+GROUPVIT: dict[str, Fault] = {
+    "patches are shared among groups": replaced(groupvit.Assignment, "_assign", _softly),
+    "a group's mean has another epsilon": _each_assignment(
+        lambda own: setattr(own, "epsilon", 1.0)
+    ),
+    "groups and tokens are one norm's": _each_assignment(
+        lambda own: setattr(own, "group_norm", own.token_norm)
+    ),
+    "groups do not attend to patches": _each_assignment(
+        lambda own: own.attention.out.weight.zero_()
+    ),
+    "keys and values of an assignment are swapped": swapped(
+        "image.stages.0.assignment", "key", "value"
+    ),
+    "tokens of the stage in front are forgotten": change(
+        lambda net: setattr(net.image.stages[1], "past", None)
+    ),
+    "the last groups have no norm": change(lambda net: setattr(net.image, "norm", nn.Identity())),
+    "a projection has no bias": change(lambda net: net.text.projection.up.linear.bias.zero_()),
+    "a projection has no norm": change(
+        lambda net: setattr(net.image.projection.up, "norm", nn.Identity())
+    ),
+    "texts are not causal": VIT["texts are not causal"],
+}
+
+
 def _without_mean_token(pooling: clip_resnet.AttentionPooling, cells: Tensor) -> Tensor:
     mean = cells.mean(dim=1, keepdim=True)
     query = mean + pooling.positions[:1]
@@ -242,6 +277,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("chinese_clip", "odd"): CHINESE_CLIP,
     ("altclip", "odd"): ALTCLIP,
     ("align", "odd"): ALIGN,
+    ("groupvit", "odd"): GROUPVIT,
     ("open_clip", "odd"): RESNET,
     ("open_clip", "vit"): VIT,
 }

@@ -99,6 +99,33 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             )
         ),
     ],
+    "groupvit plain": [
+        ({"architectures": ["GroupViTVisionModel"]}, "GroupViTVisionModel is not supported"),
+        *(
+            (
+                {
+                    "vision_config": {
+                        **twin_of("groupvit").configs["plain"]["vision_config"],
+                        **changed,
+                    }
+                },
+                text,
+            )
+            for changed, text in (
+                ({"num_group_tokens": [6, 3]}, "num_group_tokens needs 3 numbers"),
+                ({"num_output_groups": [6, -3, 3]}, "num_output_groups needs 3 numbers"),
+                ({"num_group_tokens": [6, 0, 3]}, "must be over 0 in the first stages"),
+                ({"num_group_tokens": [0, 0, 0]}, "must be over 0 in the first stages"),
+                ({"num_output_groups": [6, 0, 3]}, "must be over 0 in the first stages"),
+                ({"num_output_groups": [5, 3, 3]}, "must be num_group_tokens in front of another"),
+                ({"assign_mlp_ratio": [0.5]}, "assign_mlp_ratio must be two numbers"),
+                ({"assign_eps": 0.0}, "assign_eps must be positive"),
+                ({"assign_mlp_ratio": "4"}, "assign_mlp_ratio must be two numbers"),
+                ({"depths": [1, 9_999, 1]}, "depths are over 10000 layers"),
+                ({"num_channels": 1}, "num_channels = 1 is not supported"),
+            )
+        ),
+    ],
     "vilt plain": [
         ({"architectures": ["ViltForMaskedLM"]}, "architectures = ViltForMaskedLM is not"),
         ({"max_image_length": 200}, "max_image_length = 200 is not supported, only -1 is"),

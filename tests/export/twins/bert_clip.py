@@ -39,3 +39,39 @@ ALTCLIP = Twin(
     },
     outputs=_OUTPUTS,
 )
+
+_EFFICIENT = {
+    "image_size": 48,
+    "width_coefficient": 1.0,
+    "depth_coefficient": 1.0,
+    "depth_divisor": 4,
+    "in_channels": [32, 8, 12],
+    "out_channels": [8, 12, 16],
+    "kernel_sizes": [3, 5, 3],
+    "strides": [1, 2, 2],
+    "num_block_repeats": [1, 2, 1],
+    "expand_ratios": [1, 3, 2],
+    "hidden_dim": 48,
+}
+_ODD_EFFICIENT = _EFFICIENT | {
+    "image_size": [43, 50],
+    "width_coefficient": 0.7,
+    "depth_coefficient": 1.2,
+    "depth_divisor": 5,
+    "depthwise_padding": [2],
+    "squeeze_expansion_ratio": 0.4,
+    "hidden_act": "gelu",
+    "batch_norm_eps": 0.01,
+}
+ALIGN = Twin(
+    reference="transformers:AlignModel",
+    configs={
+        "odd": {
+            "text_config": TINY_TEXT | ODD_TEXT | {"type_vocab_size": 3, "hidden_act": "relu"},
+            "vision_config": _ODD_EFFICIENT,
+            "projection_dim": 15,
+        },
+        "plain": {"text_config": TINY_TEXT, "vision_config": _EFFICIENT, "projection_dim": 16},
+    },
+    outputs=_OUTPUTS,
+)

@@ -18,7 +18,7 @@ from tests.export.twins import twin_of
     ("name", "config"),
     [
         (name, config)
-        for name in ("clip", "metaclip_2", "chinese_clip", "altclip", "align")
+        for name in ("clip", "metaclip_2", "chinese_clip", "altclip", "align", "groupvit")
         for config in twin_of(name).configs
     ],
 )
