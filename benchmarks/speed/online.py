@@ -61,6 +61,7 @@ HALVINGS = 3
 """Of the interval of rates, afterwards: the result is exact to 5 %."""
 JSON = {"content-type": "application/json"}
 SENTENCE_ENDS = ".?!¿¡"
+"""Stripped from words, so that a text is one sentence."""
 Body = bytes
 console = Console(highlight=False, width=160)
 
@@ -145,10 +146,10 @@ def make_bodies(found: Bundle, seed: int) -> Iterator[Body]:
 
 
 def check_lengths(address: str, path: str, bodies: Sequence[Body]) -> None:
-    """Refuses a server whose answers have other numbers of tokens than asked for.
+    """Makes sure that a server generates as many tokens as are asked for.
 
     Raises:
-        ValueError: one had.
+        ValueError: it generated more or fewer.
     """
     for body in bodies:
         response = httpx.post(

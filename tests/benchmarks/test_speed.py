@@ -7,6 +7,7 @@ import json
 import threading
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ from benchmarks.speed.work import (
     random_work,
     varied_work,
 )
+from inference.processing.sentences import split_sentences
 
 
 def _result(engine: str, batch: int, beams: int, *speeds: float, threads: int = 2) -> Result:
@@ -307,3 +309,15 @@ def test_arrivals_wait_for_no_answer() -> None:
         server.server_close()
     assert len(latencies) == 3
     assert sorted(latencies)[1] >= 0.19, "the first two wait for the third"
+
+
+def test_texts_that_arrive_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Words:
+        def encode(self, text: str) -> list[str]:
+            return text.split()
+
+    monkeypatch.setattr(online, "load_tokenizer", lambda bundle: Words())
+    bodies = [json.loads(body) for body in islice(online.make_bodies(None, seed=7), 50)]  # type: ignore[arg-type]
+    texts = [text for body in bodies for text in body["texts"]]
+    assert max(len(text.split()) for text in texts) > 40
+    assert [split_sentences(text).sentences for text in texts] == [(text,) for text in texts]

@@ -8,8 +8,8 @@ Checkpoints: `model_type: groupvit` (`nvidia/groupvit-gcc-yfcc`, `-redcaps`), cl
 Legend: B batch, N patches or groups of the stage before, T group tokens, G groups, D width of the
 image tower, E width of the common space.
 
-Differences from `transformers`: as CLIP's; the assignment is its argument of the maximum, without
-the terms by which a gradient passes it; for export batch normalisation is folded into the layer in
+Differences from `transformers`: as CLIP's; the assignment is a hard argmax, without the terms by
+which a gradient passes it; for export batch normalisation is folded into the layer in
 front of it. Masks are not computed: published recipes cut the sides of an image off.
 """
 
@@ -112,7 +112,9 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     blocks = reader.read(BlockConfig)
     ratios = reader.find("assign_mlp_ratio", (0.5, 4))
     pair = ratios if isinstance(ratios, list | tuple) else (ratios, ratios)
-    if len(pair) != 2 or not all(type(each) in (int, float) and 0 < each < 1e4 for each in pair):
+    if len(pair) != 2 or not all(
+        type(each) in (int, float) and 1 / blocks.width <= each < 1e4 for each in pair
+    ):
         raise CheckpointError(f"{reader.place}: assign_mlp_ratio must be two numbers, not {ratios}")
     token_width, channel_width = (int(ratio * blocks.width) for ratio in pair)
     return reader.read(

@@ -166,7 +166,7 @@ class StateBuffer:
         pairs: Sequence[tuple[int, int]],
         spans: Sequence[tuple[int, int]],
     ) -> EntryCopies:
-        """Copies of positions [start, stop) in each of these; those from 0 on with the prefix."""
+        """Copies of positions [start, stop), a span a pair; a prefix goes with position 0."""
         cells, prefix = [each._cells for each in alike], alike[0]._prefix
         behind = [(start + prefix if start else 0, stop + prefix) for start, stop in spans]
         return EntryCopies(cells, cells, pairs, alike[0].axis, behind)
@@ -397,7 +397,7 @@ class GroupState:
         for state, arena in zip(grown, self._per_row, strict=True):
             alike.setdefault((state.shape, state.dtype, state.prefix), []).append(arena)
         self._alike = list(alike.values())
-        # of each sequence (width, width): so many first positions are equal in two of its rows
+        # of each sequence, (width, width): positions from 0 on in which two of its rows are equal
         self._common: list[NDArray[np.int64]] = []
         self._device = pool.device
         self._extent = BufferShape()

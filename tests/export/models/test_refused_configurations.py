@@ -119,6 +119,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
                 ({"num_output_groups": [6, 0, 3]}, "must be over 0 in the first stages"),
                 ({"num_output_groups": [5, 3, 3]}, "must be num_group_tokens in front of another"),
                 ({"assign_mlp_ratio": [0.5]}, "assign_mlp_ratio must be two numbers"),
+                ({"assign_mlp_ratio": [0.001, 4]}, "assign_mlp_ratio must be two numbers"),
                 ({"assign_eps": 0.0}, "assign_eps must be positive"),
                 ({"assign_mlp_ratio": "4"}, "assign_mlp_ratio must be two numbers"),
                 ({"depths": [1, 9_999, 1]}, "depths are over 10000 layers"),

@@ -504,6 +504,8 @@ def read_rows(state: GroupState) -> list[list[np.ndarray]]:
 @example(width=3, moves=[
     ("step", 0, []), ("copy", 0, [1, 2, 0]), ("step", 0, []), ("copy", 0, [0, 1, 2]),
     ("copy", 0, [1, 2, 0])])  # fmt: skip
+@example(width=2, moves=[
+    ("copy", 0, [0, 1]), ("admit", 0, []), ("retire", 0, []), ("copy", 0, [0, 1])])  # fmt: skip
 def test_beams_get_the_state_of_their_parents(
     width: int, moves: list[tuple[str, int, list[int]]]
 ) -> None:
