@@ -18,6 +18,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "idefics": "export.models.vision_language.idefics",
     "llava": "export.models.vision_language.llava:LLAVA",
     "llava_next": "export.models.vision_language.llava:LLAVA_NEXT",
+    "llava_onevision": "export.models.vision_language.llava:LLAVA_ONEVISION",
     "qwen2_vl": "export.models.vision_language.qwen2_vl:QWEN2_VL",
     "qwen2_5_vl": "export.models.vision_language.qwen2_vl:QWEN2_5_VL",
     "qwen3_vl": "export.models.vision_language.qwen3_vl",

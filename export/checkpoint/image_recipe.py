@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
@@ -92,10 +93,18 @@ PROCESSORS = {
     "LlavaNext": Processor(
         "exact",
         224,
-        None,
+        224,
         OPENAI,
         steps=(("do_resize", True),),
         resolutions=((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)),
+    ),
+    "LlavaOnevision": Processor(
+        "exact",
+        384,
+        None,
+        OPENAI,
+        steps=(("do_resize", True),),
+        resolutions=tuple(product(range(384, 2305, 384), repeat=2)),
     ),
     "Qwen2VL": Processor("exact", 56, None, OPENAI, pixels=(56 * 56, 28 * 28 * 1280)),
     "ConvNext": Processor(  # see `_crop_of_smaller`
@@ -614,7 +623,7 @@ def _tile(values: Mapping[str, Any], size: object, processor: Processor) -> tupl
     if isinstance(size, Mapping) and set(size) == {"shortest_edge"}:
         size = size["shortest_edge"]
     tile = _pair(size, "size")
-    crop = _pair(values.get("crop_size", processor.size), "crop_size")
+    crop = _pair(values.get("crop_size", processor.crop or tile), "crop_size")
     if tile[0] != tile[1] or tile != crop:
         raise CheckpointError(f"{FILE}: size = {tile} and crop_size = {crop} are not one square's")
     return tile
@@ -625,7 +634,12 @@ def _tiles(
 ) -> Tiling | PanAndScan | AspectTiles | Resolutions | None:
     """How images are divided into tiles of that side; None for a processor that does not."""
     if processor.resolutions:
-        return read_canvases(values, processor.resolutions, side, config)
+        canvases = read_canvases(values, processor.resolutions, side, config)
+        if processor is not PROCESSORS["LlavaOnevision"]:
+            return canvases
+        mean = _channels(values, "image_mean", processor.statistics[0])
+        red, green, blue = (int(value * 255) for value in mean)
+        return canvases.model_copy(update={"background": (red, green, blue)})
     if processor.longest_edge is not None:
         return read_tiling(values, processor.longest_edge, side)
     if processor.has_grids:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import sqrt
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+MOST_RATIO = 1.1
+"""Of the side of a grid to that of `TileGrid.most` tiles; from there on it is shrunk."""
 INSTRUCTION = "instruction"
 """Among the files of a tokenizer."""
 
@@ -89,6 +92,9 @@ class Resolutions(Frozen):
     """(height, width) of each, whole tiles."""
     side: int
     """Rows, and columns, of a tile's vectors."""
+    background: tuple[int, int, int] | None = None
+    """Of the square that a picture of a prompt with several becomes, which is then one tile; None:
+    each is divided."""
 
 
 class PixelRange(Frozen):
@@ -182,6 +188,9 @@ class TileGrid(Frozen):
     """Height and width of a tile in pixels."""
     side: int
     """Rows, and columns, of a tile's vectors."""
+    most: int | None = None
+    """A picture with a good deal more vectors than so many tiles is shrunk to nearly as many, and
+    there are canvases of the whole picture alone, behind which one row ends; None: neither."""
 
     def shape(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of the tiles' vectors that are read of a canvas; negative if none is."""
@@ -192,9 +201,22 @@ class TileGrid(Frozen):
     def tokens(self, height: int, width: int) -> int:
         """Vectors of a canvas; 0 for sizes that no canvas has."""
         rows, columns = self.shape(height, width)
+        if self.most is not None and height == width == self.edge:
+            return self.side**2 + 1
         if height < 2 * self.edge or width < self.edge or rows < 0 or columns < 0:
             return 0
+        rows, columns = self.shrunk(rows, columns)
         return self.side**2 + rows * (columns + 1)
+
+    def shrunk(self, rows: int, columns: int) -> tuple[int, int]:
+        """Rows and columns that are left of a picture's vectors."""
+        if self.most is None:
+            return rows, columns
+        # in floating point, whose rounding decides, as in `transformers`
+        ratio = sqrt(rows * columns / (self.most * self.side**2))
+        return (
+            (int(rows // ratio), int(columns // ratio)) if ratio > MOST_RATIO else (rows, columns)
+        )
 
 
 class PatchGrid(Frozen):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
@@ -20,7 +21,14 @@ from inference.bundle.inputs import (
 )
 from inference.errors import UnsupportedImage
 from inference.processing.flattened_patches import with_header
-from inference.processing.image import ImageLimits, Pixels, decode_image, prepare_image, resized
+from inference.processing.image import (
+    PILLOW_MAX_PIXELS,
+    ImageLimits,
+    Pixels,
+    decode_image,
+    prepare_image,
+    resized,
+)
 
 MOST_PIXELS_A_SIDE = 4096
 """Of an image in tiles, whatever its recipe says, as in `transformers`."""
@@ -57,11 +65,13 @@ class PreparedImage:
         pixels: (height, width, 3); (tiles, height, width, 3) where tiles are images of their own.
         size: (width, height) of the image itself, upright.
         grid: Of the tiles; the whole image is beside them.
+        undivided: Makes the pixels of it as one of several, where those are others.
     """
 
     pixels: Pixels
     size: tuple[int, int]
     grid: Grid = UNDIVIDED
+    undivided: Callable[[], Pixels] | None = None
 
     @property
     def layout(self) -> ImageLayout:
@@ -98,7 +108,9 @@ def read_image(
     if spec.tiles is None:
         return PreparedImage(prepare_image(image, spec), image.size)
     if isinstance(spec.tiles, Resolutions):
-        return PreparedImage(fit_resolution(image, spec, spec.tiles), image.size)
+        canvas = fit_resolution(image, spec, spec.tiles)
+        undivided = partial(fit_square, image, spec) if spec.tiles.background else None
+        return PreparedImage(canvas, image.size, undivided=undivided)
     if isinstance(spec.tiles, PanAndScan):
         pixels, grid = pan_and_scan(image, spec, spec.tiles)
     elif isinstance(spec.tiles, AspectTiles):
@@ -106,6 +118,20 @@ def read_image(
     else:
         pixels, grid = divide_image(image, spec, spec.tiles)
     return PreparedImage(pixels, image.size, grid)
+
+
+def seen_together(images: Sequence[PreparedImage]) -> list[PreparedImage]:
+    """The images of one prompt: a model may divide an image only where it is alone.
+
+    Raises:
+        UnsupportedImage: see `fit_square`.
+    """
+    if len(images) == 1:
+        return list(images)
+    return [
+        each if each.undivided is None else replace(each, pixels=each.undivided())
+        for each in images
+    ]
 
 
 def size_within(size: tuple[int, int], pixels: PixelRange) -> tuple[int, int]:
@@ -264,6 +290,21 @@ def fit_resolution(image: Image.Image, spec: ImageSpec, tiles: Resolutions) -> P
     pixels = np.asarray(resized(image, inside, spec.resample), np.uint8)
     canvas[first : first + inside[0], start : start + inside[1]] = pixels
     return canvas
+
+
+def fit_square(image: Image.Image, spec: ImageSpec) -> Pixels:
+    """One tile of an RGB image in a square, as `LlavaOnevisionImageProcessor` makes it.
+
+    Raises:
+        UnsupportedImage: too extreme an aspect ratio.
+    """
+    assert isinstance(spec.tiles, Resolutions)
+    edge = max(image.size)
+    if edge**2 > PILLOW_MAX_PIXELS:
+        raise _too_narrow(image.size)
+    square = Image.new("RGB", (edge, edge), spec.tiles.background)
+    square.paste(image, ((edge - image.width) // 2, (edge - image.height) // 2))
+    return np.asarray(resized(square, spec.size, spec.resample), np.uint8)
 
 
 def _best_resolution(size: tuple[int, int], sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from transformers import (
     GroundingDinoImageProcessorPil,
     Idefics3ImageProcessorPil,
     LlavaNextImageProcessorPil,
+    LlavaOnevisionImageProcessorPil,
     Owlv2ImageProcessorPil,
     OwlViTImageProcessorPil,
     Pix2StructImageProcessorPil,
@@ -104,10 +105,10 @@ def _tokenizer(
 
 
 def _write_llava_next(folder: Path) -> None:
-    configs = twin_of("llava_next").configs
+    configs = twin_of(folder.name).configs
     sizes = [[16, 16], [32, 16], [16, 48], [32, 32]]
     make_twin(
-        "llava_next",
+        folder.name,
         "odd",
         folder,
         {
@@ -120,9 +121,11 @@ def _write_llava_next(folder: Path) -> None:
     tokenizer = _tokenizer("<s> $A", bos_token="<s>", eos_token="</s>")
     tokenizer.save_pretrained(folder)
     square = {"height": 16, "width": 16}
-    recipe = LlavaNextImageProcessorPil(
-        size={"shortest_edge": 16}, crop_size=square, image_grid_pinpoints=sizes
-    )
+    recipe: Any = LlavaOnevisionImageProcessorPil(size=square, image_grid_pinpoints=sizes)
+    if folder.name == "llava_next":
+        recipe = LlavaNextImageProcessorPil(
+            size={"shortest_edge": 16}, crop_size=square, image_grid_pinpoints=sizes
+        )
     recipe.save_pretrained(folder)
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
 
@@ -267,7 +270,8 @@ def export_pictured(made: Path) -> None:
     recipe = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size=square)
     recipe.save_pretrained(made / "llava")
     (made / "llava" / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-    _write_llava_next(made / "llava_next")
+    for name in ("llava_next", "llava_onevision"):
+        _write_llava_next(made / name)
     _write_idefics3(made / "idefics3")
     _write_gemma3(made / "gemma3")
     _write_internvl(made / "internvl")
@@ -278,6 +282,7 @@ def export_pictured(made: Path) -> None:
     for name in (
         "llava",
         "llava_next",
+        "llava_onevision",
         "idefics3",
         "gemma3",
         "internvl",

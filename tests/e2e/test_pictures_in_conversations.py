@@ -29,6 +29,8 @@ from transformers import (
     InternVLProcessor,
     LlavaNextImageProcessorPil,
     LlavaNextProcessor,
+    LlavaOnevisionImageProcessorPil,
+    LlavaOnevisionProcessor,
     LlavaProcessor,
     Pix2StructForConditionalGeneration,
     Pix2StructImageProcessorPil,
@@ -60,7 +62,7 @@ from triptych import Client, GrpcClient, InvalidRequest
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
-NAMES = ["llava", "llava_next", "idefics3", "gemma3", "internvl", *QWENS]
+NAMES = ["llava", "llava_next", "llava_onevision", "idefics3", "gemma3", "internvl", *QWENS]
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,15 @@ def _processor(folder: Path) -> Any:
         recipe = GotOcr2ImageProcessorPil.from_pretrained(folder)
         made = _without_videos(InternVLProcessor)
         return made(recipe, tokenizer, image_seq_length=4, chat_template=INTERNVL_TEMPLATE)
+    if folder.name == "llava_onevision":
+        return _without_videos(LlavaOnevisionProcessor)(
+            LlavaOnevisionImageProcessorPil.from_pretrained(folder),
+            tokenizer,
+            num_image_tokens=4,
+            vision_feature_select_strategy="full",
+            chat_template=TEMPLATE,
+            vision_aspect_ratio="anyres_max_1",
+        )
     kind, recipe = LlavaProcessor, CLIPImageProcessorPil
     if folder.name == "llava_next":
         kind, recipe = LlavaNextProcessor, LlavaNextImageProcessorPil
@@ -127,7 +138,9 @@ def _answer(
         options["add_special_tokens"] = not text.startswith("<s>")
     if folder.name == "gemma3":
         options |= SCANNED
-    images = [Image.open(io.BytesIO(picture)) for picture in pictures]
+    images: list[Any] = [Image.open(io.BytesIO(picture)) for picture in pictures]
+    if folder.name == "llava_onevision":  # a list for each prompt: several are not divided
+        images = [images] if images else images
     inputs = processor(text=text, images=images or None, return_tensors="pt", **options)
     model = AutoModelForImageTextToText.from_pretrained(folder).eval()
     with torch.no_grad():

@@ -102,6 +102,7 @@ SIBLINGS = {
         "idefics3",
         "internvl",
         "llava_next",
+        "llava_onevision",
         "gemma3",
     ),
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "florence2", "pix2struct", "bart", "blip", "git"),

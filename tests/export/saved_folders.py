@@ -128,6 +128,10 @@ def image_processor(name: str, values: Mapping[str, Any], size: tuple[int, int])
             edge = vision["image_size"]
             fields = {"size": {"shortest_edge": edge}, "crop_size": {"height": edge, "width": edge}}
             fields["image_grid_pinpoints"] = values["image_grid_pinpoints"]
+        case "llava_onevision":
+            edge = vision["image_size"]
+            fields = {"size": {"height": edge, "width": edge}}
+            fields["image_grid_pinpoints"] = values["image_grid_pinpoints"]
         case "qwen2_vl" | "qwen2_5_vl" | "qwen3_vl":
             fields = {
                 "patch_size": vision["patch_size"],

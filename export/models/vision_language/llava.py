@@ -1,4 +1,4 @@
-"""LLaVA and LLaVA-NeXT: a language model that reads the patches of images as tokens.
+"""LLaVA, LLaVA-NeXT and LLaVA-OneVision: a language model that reads patches of images as tokens.
 
 Papers: Liu et al. 2023, "Visual Instruction Tuning", §4.1 (arXiv 2304.08485); Liu et al. 2023,
 "Improved Baselines with Visual Instruction Tuning", §3 (arXiv 2310.03744): two linear layers
@@ -6,26 +6,31 @@ project the patches of an image tower to the language model's width. Liu et al. 
 Improved reasoning, OCR, and world knowledge", with the tiles of "Improved Baselines", §4.2: images
 come at one of several resolutions, the vectors of an image's tiles are laid out as one grid, those
 of padding are left out, and a learned vector ends each row; in front of them are the vectors of the
-whole image as one tile.
+whole image as one tile. Li et al. 2024, "LLaVA-OneVision", §3.1 (arXiv 2408.03326): of an image
+with more than so many tiles' vectors, their grid is shrunk to as many by bilinear interpolation;
+an image that is one of several is one tile, whose vectors are followed by one that ends a row.
 Checkpoints: `model_type: llava` (`llava-hf/llava-1.5-7b-hf`, `llava-hf/bakLlava-v1-hf`,
 `llava-hf/llava-interleave-qwen-0.5b-hf`) and `llava_next` (`llava-hf/llava-v1.6-mistral-7b-hf`,
-`llava-hf/llama3-llava-next-8b-hf`) with an image tower of `TOWERS` and a language model of
-`LANGUAGE_MODELS`.
+`llava-hf/llama3-llava-next-8b-hf`) and `llava_onevision`
+(`llava-hf/llava-onevision-qwen2-0.5b-ov-hf`, `-7b-`, `-72b-`) with an image tower of `TOWERS` and a
+language model of `LANGUAGE_MODELS`.
 
 Legend: B images (canvases: of one size), N patches, L vectors of an image, n rows and columns of a
 tile's vectors, E width of the image tower, D width.
 
 Differences from `transformers`: an image's vectors are computed once, by `admit`; blocks of the
 image tower whose output is not read are left out; pixels come as uint8. With tiles, an image comes
-as a canvas (`TileGrid`), whose size says what is left out.
+as a canvas (`TileGrid`), whose size says what is left out. Videos are not read.
 
 Decision D104.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -157,9 +162,12 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
+    return read_halves(reader, is_tied=_is_tied(reader))
+
+
+def _is_tied(reader: ConfigReader) -> bool:
     places = (reader, reader.section("text_config"))
-    is_tied = any(each.flag("tie_word_embeddings", False) for each in places)
-    return read_halves(reader, is_tied=is_tied)
+    return any(each.flag("tie_word_embeddings", False) for each in places)
 
 
 def read_halves(reader: ConfigReader, *, is_tied: bool) -> Config:
@@ -203,7 +211,7 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     vision.defaults = kind.defaults
     vision.refuse_unless(num_channels=3)
     tower = vision.read(BlockConfig)
-    given = reader.given.get("vision_feature_layer", -2)
+    given = reader.find("vision_feature_layer", -2)
     wanted = given if isinstance(given, list) else [given]
     numbers = [layer for layer in wanted if type(layer) is int]
     layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in numbers)
@@ -320,8 +328,28 @@ def read_next(values: Mapping[str, Any]) -> NextConfig:
         CheckpointError: see `read_config`; tiles that are no squares of patches.
     """
     reader = ConfigReader(values)
-    reader.refuse_heads("ForConditionalGeneration")
     is_tied = reader.flag("tie_word_embeddings", False)  # not that of `text_config`
+    return _read_canvases(reader, _RESOLUTIONS, is_tied=is_tied)
+
+
+def _read_canvases(
+    reader: ConfigReader,
+    default: Sequence[Sequence[int]],
+    *,
+    is_tied: bool,
+    most: int | None = None,
+) -> NextConfig:
+    """The configuration.
+
+    Args:
+        default: Of `image_grid_pinpoints`.
+        is_tied: As of `read_language`.
+        most: As of `TileGrid`.
+
+    Raises:
+        CheckpointError: see `read_next`.
+    """
+    reader.refuse_heads("ForConditionalGeneration")
     read = read_halves(reader, is_tied=is_tied)
     image, (rows, columns) = read.image, patch_grid(read.image.image, read.image.patch)
     edge = image.image[0]
@@ -330,10 +358,12 @@ def read_next(values: Mapping[str, Any]) -> NextConfig:
             f"config.json: tiles of {image.image} with {image.tokens} vectors are not supported, "
             "only squares with one vector for each patch"
         )
-    given = values.get("image_grid_pinpoints")
-    resolutions = read_resolutions(_RESOLUTIONS if given is None else given, edge, "config.json")
+    given = reader.find("image_grid_pinpoints", default)
+    resolutions = read_resolutions(given, edge, reader.place)
     fields = {name: getattr(read, name) for name in ("image", "language", "text", "image_token")}
-    return NextConfig(**fields, resolutions=resolutions, grid=TileGrid(edge=edge, side=rows))
+    return NextConfig(
+        **fields, resolutions=resolutions, grid=TileGrid(edge=edge, side=rows, most=most)
+    )
 
 
 class CanvasEncoder(ImageEncoder):
@@ -342,24 +372,79 @@ class CanvasEncoder(ImageEncoder):
     def __init__(self, config: NextConfig) -> None:
         super().__init__(config.image, config.text.width)
         self.grid = config.grid
+        self.reader = CanvasReader(config.grid, config.resolutions)
         self.newline = nn.Parameter(torch.zeros(config.text.width))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8, canvases of one size → (B, L, D)."""
         edge, n = self.grid.edge, self.grid.side
         count, height, width = pixels.shape[0], pixels.shape[1], pixels.shape[2]
-        rows, top = height // edge - 1, height % edge
-        columns, left = width // edge, width % edge
-        tiles = pixels[:, edge : height - top, : width - left]
+        rows, columns = height // edge - 1, width // edge
+        tiles = pixels[:, edge : height - height % edge, : width - width % edge]
         tiles = tiles.reshape(count, rows, edge, columns, edge, 3).transpose(2, 3)
         tiles = tiles.reshape(-1, edge, edge, 3)
         vectors = super().forward(torch.cat([pixels[:, :edge, :edge], tiles]))  # (…, n², D)
-        whole, parts = vectors[:count], vectors[count:]
-        parts = parts.reshape(count, rows, columns, n, n, -1).transpose(2, 3)
-        parts = parts.reshape(count, rows * n, columns * n, -1)
-        parts = parts[:, top : rows * n - top, left : columns * n - left]
-        ends = self.newline.expand(count, parts.shape[1], 1, -1)
-        return torch.cat([whole, torch.cat([parts, ends], dim=2).flatten(1, 2)], dim=1)
+        parts = vectors[count:].reshape(count, rows * columns * n**2, vectors.shape[-1])
+        table = torch.cat([parts, self.newline.expand(count, 1, -1)], dim=1)
+        size = [torch.scalar_tensor(side, dtype=torch.long) for side in (height, width)]
+        return torch.cat([vectors[:count], self.reader(table, torch.stack(size))], dim=1)
+
+
+class CanvasReader(nn.Module):
+    """Which vectors of a canvas's tiles are read, or what lies between them.
+
+    It follows from the canvas's size, and is computed in tensors: a trace that followed such sizes
+    as symbols would take minutes.
+    """
+
+    def __init__(self, grid: TileGrid, resolutions: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self.grid = grid
+        if grid.most is None:
+            return
+        high, wide = (max(sides) // grid.edge for sides in zip(*resolutions, strict=True))
+        sizes = [
+            [grid.shrunk(rows, columns) for columns in range(wide * grid.side + 1)]
+            for rows in range(high * grid.side + 1)
+        ]
+        self.register_buffer("sizes", torch.tensor(sizes), persistent=False)
+
+    def forward(self, table: Tensor, size: Tensor) -> Tensor:
+        """Vectors of all tiles, and one that ends rows (B, …, D) → those that are read, with ends.
+
+        Args:
+            size: (2,) int64, height and width of the canvas.
+        """
+        edge, n = self.grid.edge, self.grid.side
+        margins, tiles = size % edge, size // edge - torch.tensor([1, 0])
+        shape = tiles * n - 2 * margins
+        wanted = shape
+        if self.grid.most is not None:
+            wanted = self.sizes.flatten(0, 1)[shape[0] * self.sizes.shape[1] + shape[1]]
+            wanted = torch.where(tiles[0] > 0, wanted, torch.tensor([1, 0]))  # an end alone
+        count = (wanted[0] * (wanted[1] + 1)).item()
+        torch._check(count >= 0)
+        number = torch.arange(count)
+        place = torch.stack([number // (wanted[1] + 1), number % (wanted[1] + 1)])
+        is_end = place[1] == wanted[1]
+
+        def take(row: Tensor, column: Tensor) -> Tensor:
+            row, column = row + margins[0], column + margins[1]
+            tile = row // n * tiles[1] + column // n
+            index = tile * n**2 + row % n * n + column % n
+            return table.index_select(1, torch.where(is_end, table.shape[1] - 1, index))
+
+        if self.grid.most is None:
+            return take(place[0], place[1])
+        # as `interpolate` does it: bilinear, corners not aligned
+        parts = 2 * wanted.clamp(min=1)[:, None]  # in integers, which are exact
+        between = ((2 * place + 1) * shape[:, None] - wanted[:, None]).clamp(min=0)
+        low = torch.minimum(between // parts, shape[:, None] - 1)
+        high = torch.minimum(low + 1, shape[:, None] - 1)
+        down, right = (between % parts).to(table.dtype)[..., None] / parts[..., None]
+        upper = (1 - right) * take(low[0], low[1]) + right * take(low[0], high[1])
+        lower = (1 - right) * take(high[0], low[1]) + right * take(high[0], high[1])
+        return (1 - down) * upper + down * lower
 
 
 class LlavaNext(Llava):
@@ -409,3 +494,38 @@ LLAVA_NEXT = replace(
     graphs=canvas_graphs,
     image_size=lambda config: config.canvas,
 )
+
+
+# ---------------------------------------------------------------------------------- LLaVA-OneVision
+
+_MOST = re.compile(r"anyres_max_([1-9]\d?)")
+_ONEVISION: Mapping[str, Any] = {
+    "image_token_index": 151646,
+    "vision_feature_layer": -1,
+    "vision_feature_select_strategy": "full",
+}
+
+
+def read_onevision(values: Mapping[str, Any]) -> NextConfig:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: see `read_next`; another form of `vision_aspect_ratio`.
+    """
+    reader = ConfigReader(values)
+    sections = {"vision_config": "siglip_vision_model", "text_config": "qwen2"}
+    kinds = {
+        name: {"model_type": kind, **reader.section(name).given} for name, kind in sections.items()
+    }
+    reader = ConfigReader({**values, **kinds}, defaults=_ONEVISION)
+    form = _MOST.fullmatch(reader.text("vision_aspect_ratio", "anyres_max_9"))
+    if form is None:
+        raise CheckpointError(
+            f"{reader.place}: vision_aspect_ratio = {values['vision_aspect_ratio']!r} is not "
+            "supported, only anyres_max_1 to anyres_max_99"
+        )
+    sizes = list(product(range(384, 2305, 384), repeat=2))
+    return _read_canvases(reader, sizes, is_tied=_is_tied(reader), most=int(form[1]))
+
+
+LLAVA_ONEVISION = replace(LLAVA_NEXT, name="llava_onevision", read_config=read_onevision)

@@ -24,7 +24,7 @@ from inference.bundle.manifest import Manifest
 from inference.engine.codec import IMAGE_SIZES, PIXELS
 from inference.errors import InvalidRequest, ServingError
 from inference.processing.image import PILLOW_MAX_PIXELS
-from inference.processing.prepared_image import PreparedImage
+from inference.processing.prepared_image import PreparedImage, seen_together
 from inference.tasks.generation.image_places import ImagePlaces
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits, check_is_not_blank
@@ -181,7 +181,7 @@ class PromptPixels:
                 f"{limits.max_prompt_images} are taken: leave some out",
                 field=field,
             )
-        return [unwrap(image) for image in images]
+        return seen_together([unwrap(image) for image in images])
 
 
 def held_images(images: Sequence[PreparedImage]) -> dict[str, Array]:

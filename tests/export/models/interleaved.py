@@ -189,7 +189,7 @@ def _values(pixels: Tensor, image: ImageSpec, pair: TwinPair, tokens: Tensor) ->
         return patches(pair, values, tokens[None])
     if pair.architecture.name == "idefics3":
         return {"pixel_values": values[None]}
-    if pair.architecture.name == "llava_next":  # smallest canvases
+    if pair.architecture.name in ("llava_next", "llava_onevision"):  # smallest canvases
         edge = values.shape[-1]
         tiles = values.unflatten(2, (2, edge)).transpose(1, 2)  # (I, 2, 3, E, E)
         return {"pixel_values": tiles, "image_sizes": torch.full((len(values), 2), edge)}

@@ -362,6 +362,12 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"image_grid_pinpoints": []}, "image_grid_pinpoints"),
         ({"vision_feature_select_strategy": "full"}, "one vector for each patch"),
     ],
+    "llava_onevision plain": [
+        ({"vision_aspect_ratio": "pad"}, "vision_aspect_ratio = 'pad' is not supported"),
+        ({"vision_aspect_ratio": "anyres_max_0"}, "only anyres_max_1 to anyres_max_99"),
+        ({"image_grid_pinpoints": [[8, 12]]}, "only heights and widths of 1 to 16 times 8"),
+        ({"text_config": {"model_type": "gemma"}}, "'gemma'"),
+    ],
     "paligemma plain": [
         ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),
         ({"text_config": {"model_type": "llama"}}, "'llama'"),

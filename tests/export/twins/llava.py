@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from tests.export.twin import TINY_IMAGE, tiny_twin
 from tests.export.twins import llama
 
@@ -70,6 +72,32 @@ LLAVA_NEXT = tiny_twin(
             "vision_config": LLAVA.configs["siglip and qwen2"]["vision_config"] | _TINY_TILE,
             "vision_feature_layer": [-1, 1],
             "vision_feature_select_strategy": "full",
+        },
+    },
+)
+_MANY = [list(size) for size in product((11, 22, 33), repeat=2)]
+LLAVA_ONEVISION = tiny_twin(
+    "transformers:LlavaOnevisionForConditionalGeneration",
+    {
+        **_TINY_NEXT,
+        "text_config": _TINY_TEXT | {"model_type": "qwen2"},
+        "vision_config": {**_TINY_NEXT["vision_config"], "model_type": "siglip_vision_model"},
+        "video_token_index": 60,
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "full",
+    },
+    {
+        "odd": {
+            "text_config": _TINY_TEXT | llama.NARROW | {"model_type": "qwen2"},
+            "vision_config": {
+                **_ODD["vision_config"],
+                "model_type": "siglip_vision_model",
+                "image_size": 11,
+                "patch_size": 5,
+            },
+            "image_grid_pinpoints": _MANY,
+            "vision_aspect_ratio": "anyres_max_1",
+            "multimodal_projector_bias": False,
         },
     },
 )

@@ -15,6 +15,9 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
+from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
+    LlavaOnevisionImageProcessorPil,
+)
 from transformers.models.pix2struct.image_processing_pil_pix2struct import (
     Pix2StructImageProcessorPil,
 )
@@ -43,6 +46,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 CONFIGS: dict[str, dict[str, Any]] = {
     "Qwen2VL": {"vision_config": {"temporal_patch_size": 2}},
     "LlavaNext": {"vision_config": {"patch_size": 10}},
+    "LlavaOnevision": {"vision_config": {"patch_size": 10}},
 }
 """Fields of `config.json` that a processor's recipe depends on."""
 
@@ -199,12 +203,22 @@ NEXT: dict[str, Any] = {
 }
 
 
+ONEVISION = {"size": NEXT["crop_size"], "image_grid_pinpoints": NEXT["image_grid_pinpoints"]}
+
+
 @pytest.mark.parametrize("resample", [2, 3])
-def test_canvas_holds_the_tiles_of_the_processor(resample: int, tmp_path: Path) -> None:
-    spec = read_spec(tmp_path, "LlavaNext", **NEXT, resample=resample)
-    processor = LlavaNextImageProcessorPil(
-        **NEXT, resample=resample, do_rescale=False, do_normalize=False
-    )
+@pytest.mark.parametrize(
+    ("name", "fields", "kind"),
+    [
+        ("LlavaNext", NEXT, LlavaNextImageProcessorPil),
+        ("LlavaOnevision", ONEVISION, LlavaOnevisionImageProcessorPil),
+    ],
+)
+def test_canvas_holds_the_tiles_of_the_processor(
+    name: str, fields: dict[str, Any], kind: Any, resample: int, tmp_path: Path
+) -> None:
+    spec = read_spec(tmp_path, name, **fields, resample=resample)
+    processor = kind(**fields, resample=resample, do_rescale=False, do_normalize=False)
     for size in TILES_SIZES:
         image = noise(*size)
         wanted = processor(image, return_tensors="np")["pixel_values"][0].transpose(0, 2, 3, 1)

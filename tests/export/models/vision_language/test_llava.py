@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
+from functools import partial
+from itertools import product
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,14 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
+    LlavaOnevisionImageProcessorPil,
+)
+from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.graphs.source_model import SourceModel
+from export.models.vision_language.llava import CanvasReader
 from export.parity.graph_runs import bundle_path, onnx_run
 from export.parity.judge import TOLERANCE
 from export.parity.parity_inputs import Admitted, Run, StepLoop
@@ -36,7 +44,12 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.errors import CheckpointError, InvalidRequest
 from inference.generation import Overrides
-from inference.processing.prepared_image import PreparedImage, fit_resolution
+from inference.processing.prepared_image import (
+    PreparedImage,
+    fit_resolution,
+    fit_square,
+    seen_together,
+)
 from inference.tasks.generation.prompt_task import held_images
 from tests.export.conftest import Bundles, TwinPair, Twins, pair_of
 from tests.export.models.captions import unexported
@@ -236,16 +249,24 @@ LLAVA_NEXT_PROMPTS: tuple[tuple[int, ...], ...] = ((5, IMAGE, 9, IMAGE, 3), (8, 
 def _spec(twin: TwinPair, image: ImageSpec) -> ImageSpec:
     """The recipe of pictures, from one of the smallest canvas."""
     grid: TileGrid = twin.source.configuration.grid
-    tiles = Resolutions(sizes=twin.source.configuration.resolutions, side=grid.side)
+    background = tuple(int(value * 255) for value in image.mean) if grid.most else None
+    tiles = Resolutions(
+        sizes=twin.source.configuration.resolutions, side=grid.side, background=background
+    )
     return image.model_copy(update={"size": (grid.edge, grid.edge), "tiles": tiles})
 
 
-def _processor(spec: ImageSpec) -> Any:
+def _processor(name: str, spec: ImageSpec) -> Any:
     assert isinstance(spec.tiles, Resolutions)
     edge = spec.size[0]
-    return LlavaNextImageProcessorPil(
-        size={"shortest_edge": edge},
-        crop_size={"height": edge, "width": edge},
+    square = {"height": edge, "width": edge}
+    fields: dict[str, Any] = {"size": square}
+    kind: Any = LlavaOnevisionImageProcessorPil
+    if name == "llava_next":
+        kind, fields = LlavaNextImageProcessorPil, {"size": {"shortest_edge": edge}}
+        fields["crop_size"] = square
+    return kind(
+        **fields,
         image_grid_pinpoints=[list(size) for size in spec.tiles.sizes],
         resample=spec.resample,
         image_mean=spec.mean,
@@ -270,22 +291,30 @@ def _requests_llava_next(manifest: Manifest, spec: ImageSpec, beams: int) -> lis
     return requests
 
 
-def _check(reference: Any, spec: ImageSpec, runner: Runner, given: Sequence[EngineRequest]) -> None:
+def _check(twin: TwinPair, spec: ImageSpec, runner: Runner, given: Sequence[EngineRequest]) -> None:
     """Asserts that the engine generates what `transformers` does with its own processor."""
-    inputs = _processor(spec)(list(PICTURES), return_tensors="pt")
-    assert_left_padded(reference, runner, given, lambda tokens: inputs)
+    inputs = dict(_processor(twin.architecture.name, spec)(list(PICTURES), return_tensors="pt"))
+    inputs.pop("batch_num_images", None)  # of which each image has its own
+    assert_left_padded(twin.reference, runner, given, lambda tokens: inputs)
 
 
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> TwinPair:
+TILED = {"llava_next": [14 + 16, 0, 24], "llava_onevision": [7 + 8, 0, 10]}
+"""Tokens of the images of each prompt."""
+
+
+@pytest.fixture(scope="module", params=TILED)
+def four(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> TwinPair:
     """With four vectors a tile."""
-    folder = tmp_path_factory.mktemp("llava_next")
-    vision = twin_of("llava_next").configs["plain"]["vision_config"]
+    name = request.param
+    folder = tmp_path_factory.mktemp(name)
+    vision = twin_of(name).configs["plain"]["vision_config"]
     changes = {
         "vision_config": {**vision, "image_size": 17},
         "image_grid_pinpoints": [[17, 17], [34, 17], [17, 51], [34, 34]],
     }
-    return pair_of("llava_next", "plain", folder, make_twin("llava_next", "plain", folder, changes))
+    if name == "llava_onevision":
+        changes["vision_aspect_ratio"] = "anyres_max_1"
+    return pair_of(name, "plain", folder, make_twin(name, "plain", folder, changes))
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -297,15 +326,17 @@ def test_llava_next_ragged_prompts_generate_what_a_left_padded_batch_does(
     given = [
         RequestValidator(manifest).validate(r) for r in _requests_llava_next(manifest, spec, beams)
     ]
-    assert [request.source_length for request in given] == [14 + 16, 0, 24]
-    _check(four.reference, spec, TorchRunner(four.graphs(), manifest), given)
+    assert [request.source_length for request in given] == TILED[four.architecture.name]
+    _check(four, spec, TorchRunner(four.graphs(), manifest), given)
 
 
 def test_vectors_of_pictures_are_those_of_transformers(four: TwinPair) -> None:
     spec = _spec(four, four.prepared.image)
     assert isinstance(spec.tiles, Resolutions)
     pictures = (*PICTURES, noise(45, 25), noise(50, 8))  # rows are left out, and all of them
-    inputs, admit = _processor(spec)(list(pictures), return_tensors="pt"), four.graphs().lowerings
+    inputs = dict(_processor(four.architecture.name, spec)(list(pictures), return_tensors="pt"))
+    inputs.pop("batch_num_images", None)
+    admit = four.graphs().lowerings
     with torch.no_grad():
         wanted = four.reference.model.get_image_features(**inputs, return_dict=True).pooler_output
         for picture, want in zip(pictures, wanted, strict=True):
@@ -314,14 +345,69 @@ def test_vectors_of_pictures_are_those_of_transformers(four: TwinPair) -> None:
             assert difference(want, given[0]) < 1e-5, picture.size
 
 
+def test_pictures_of_one_prompt_are_one_tile_each(tmp_path: Path) -> None:
+    name = "llava_onevision"
+    twin = pair_of(name, "odd", tmp_path, make_twin(name, "odd", tmp_path))
+    spec, shown = _spec(twin, twin.prepared.image), [noise(33, 17), noise(6, 21)]
+    inputs = dict(_processor(name, spec)([shown], return_tensors="pt"))
+    prepared = [
+        PreparedImage(np.zeros(0), each.size, undivided=partial(fit_square, each, spec))
+        for each in shown
+    ]
+    pixels = torch.from_numpy(held_images(seen_together(prepared))["pixels"])
+    assert seen_together(prepared[:1]) == prepared[:1]
+    with torch.no_grad():
+        wanted = twin.reference.model.get_image_features(**inputs, return_dict=True).pooler_output
+        found = twin.graphs().lowerings["admit"].module(pixels[None])[0]
+    assert len(wanted[0]) == unexported(twin).manifest.images.tokens_of(*pixels.shape[1:3])
+    assert difference(torch.cat(wanted)[None], found) < TOLERANCE
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("beams", [1, 3])
-def test_graphs_take_pictures_of_several_sizes(beams: int, twins: Twins, bundles: Bundles) -> None:
-    twin, bundle = twins("llava_next", "odd"), bundles("llava_next", "odd")
+@pytest.mark.parametrize("name", TILED)
+def test_graphs_take_pictures_of_several_sizes(
+    name: str, beams: int, twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins(name, "odd"), bundles(name, "odd")
     spec = _spec(twin, twin.prepared.image)
     given = _requests_llava_next(bundle.manifest, spec, beams)
     given = [RequestValidator(bundle.manifest).validate(request) for request in given]
-    _check(twin.reference, spec, OrtRunner(bundle, threads=1), given)
+    _check(twin, spec, OrtRunner(bundle, threads=1), given)
+
+
+class _OneVision(LlavaOnevisionProcessor):
+    """Without the processor of videos, which needs torchvision."""
+
+    def check_argument_for_proper_class(self, name: str, argument: Any) -> Any:
+        if name != "video_processor":
+            super().check_argument_for_proper_class(name, argument)
+
+
+@pytest.mark.parametrize("side", [1, 3, 5, 7, 27])
+def test_a_shrunk_grid_is_that_of_transformers(side: int) -> None:
+    """Its size follows from quotients in floating point, some of which are rounded down."""
+    grid, is_down = TileGrid(edge=64, side=side, most=9), False
+    reader = CanvasReader(grid, [(6 * 64, 6 * 64)])
+    for rows, columns in product(range(1, 7), repeat=2):
+        given = torch.randn(1, rows * side, columns * side, 2).double()
+        ratio = sqrt(rows * columns * side**2 / (9 * side**2))
+        size = [int(rows * side // ratio), int(columns * side // ratio)]
+        wanted = given
+        if ratio > 1.1:
+            channels = given.permute(0, 3, 1, 2)
+            resized = torch.nn.functional.interpolate(channels, size, mode="bilinear")
+            wanted = resized.permute(0, 2, 3, 1)
+            is_down |= rows == columns and size[0] < 3 * side
+        end = torch.ones(1, wanted.shape[1], 1, 2)
+        tiles = given.unflatten(1, (rows, side)).unflatten(3, (columns, side)).transpose(2, 3)
+        table = torch.cat([tiles.reshape(1, -1, 2), torch.ones(1, 1, 2)], dim=1)
+        found = reader(table, torch.tensor([64 * (rows + 1), 64 * columns]))
+        wanted = torch.cat([wanted, end], dim=2)
+        assert difference(wanted.flatten(1, 2), found) < 1e-9, (rows, columns)
+        tokens = side**2 + found.shape[1]
+        assert grid.tokens(64 * (rows + 1), 64 * columns) == tokens
+    assert is_down
 
 
 def test_tokens_of_a_picture_are_those_that_the_processor_writes(four: TwinPair) -> None:
@@ -330,17 +416,24 @@ def test_tokens_of_a_picture_are_those_that_the_processor_writes(four: TwinPair)
     from tokenizers import Tokenizer, models
 
     backend = Tokenizer(models.WordLevel({"<s>": 0, "<image>": 1}, unk_token="<s>"))
-    processor = LlavaNextProcessor(
-        _processor(spec),
-        PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<s>"),
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<s>")
+    recipe = _processor(four.architecture.name, spec)
+    processor: Any = LlavaNextProcessor(
+        recipe,
+        tokenizer,
         patch_size=8,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
     )
+    if four.architecture.name == "llava_onevision":
+        processor = _OneVision(
+            recipe, tokenizer, num_image_tokens=4, vision_aspect_ratio="anyres_max_1"
+        )
     sizes = [(5, 9), (2, 40), (40, 2), (33, 91), (200, 12), (64, 48), (17, 17)]
     for size in (*sizes, *(picture.size for picture in PICTURES)):
         picture: Image.Image = noise(*size)
-        wanted = processor._get_number_of_features(picture.height, picture.width, 17, 17) - 1
+        wanted = processor._get_number_of_features(picture.height, picture.width, 17, 17)
+        wanted -= isinstance(processor, LlavaNextProcessor)  # the class token
         canvas = fit_resolution(picture, spec, spec.tiles)
         assert four.source.configuration.grid.tokens(*canvas.shape[:2]) == wanted, size
 
