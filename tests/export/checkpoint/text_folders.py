@@ -170,6 +170,36 @@ def _m2m100(folder: Path) -> Any:
     )
 
 
+def fsmt_tokenizer(folder: Path, languages: tuple[str, str] = ("en", "de")) -> Any:
+    """One with a vocabulary for each side, which lack some pieces that merges make."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, end_of_word_suffix="</w>", limit_alphabet=90, show_progress=False
+    )
+    words = "&apos; &apos;s &quot; @-@ &#91; &#93; &lt; &gt; &amp; &#124; , . ? ! : ; ( ) - ... Мир"
+    texts = [*SENTENCES * 4, *(f"{word} " * 9 for word in words.split())]
+    tokenizer.train_from_iterator(texts, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    for word in words.split():  # which the pre-tokenizer divides
+        model["vocab"].setdefault(f"{word}</w>", len(model["vocab"]))
+    first, pieces = ["<s>", "<pad>", "</s>", "<unk>"], [*model["vocab"]]
+    for side, step in (("src", 7), ("tgt", 9)):
+        kept = [piece for place, piece in enumerate(pieces) if place % step]
+        kept = kept if side == "src" else kept[::-1]
+        ids = {piece: number for number, piece in enumerate([*first, *kept])}
+        (folder / f"vocab-{side}.json").write_text(json.dumps(ids), encoding="utf-8")
+    lines = (f"{left} {right} 1\n" for left, right in model["merges"])
+    (folder / "merges.txt").write_text("".join(lines), encoding="utf-8")
+    files = (str(folder / name) for name in ("vocab-src.json", "vocab-tgt.json", "merges.txt"))
+    return transformers.FSMTTokenizer([*languages], *files)
+
+
+def _two_vocabularies(vocab_size: int) -> Any:
+    """The configuration of FSMT, whose target's vocabulary has other tokens."""
+    return transformers.FSMTConfig(src_vocab_size=vocab_size, tgt_vocab_size=vocab_size, **_TINY)
+
+
 def _pair(vocab_size: int) -> Any:
     """The configuration of BERT with BERT as the decoder."""
     half = {
@@ -245,6 +275,9 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
     "m2m100": (
         _m2m100, transformers.M2M100ForConditionalGeneration, transformers.M2M100Config,
         _TINY | _MULTILINGUAL,
+    ),
+    "fsmt-en-de": (
+        fsmt_tokenizer, transformers.FSMTForConditionalGeneration, _two_vocabularies, {},
     ),
     "seamless": (
         _seamless, transformers.SeamlessM4Tv2ForTextToText, transformers.SeamlessM4Tv2Config,

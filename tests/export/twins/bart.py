@@ -126,6 +126,22 @@ MARIAN = tiny_twin(
         },
     },
 )
+_FSMT = {name: value for name, value in TINY.items() if name != "vocab_size"} | {
+    "src_vocab_size": 64,
+    "tgt_vocab_size": 57,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "use_cache": False,  # with a cache its first call has no causal mask
+}
+FSMT = Twin(
+    reference="transformers:FSMTForConditionalGeneration",
+    configs={
+        "plain": _FSMT,
+        "odd": {name: value for name, value in (_FSMT | ODD).items() if name != "vocab_size"}
+        | {"scale_embedding": False, "decoder_layers": 3, "activation_function": "gelu"},
+        "one table": _FSMT | {"tie_word_embeddings": True, "tgt_vocab_size": 64, "pad_token_id": 4},
+    },
+)
 _BLENDERBOT = {
     "pad_token_id": 0,
     "bos_token_id": 1,
