@@ -247,7 +247,7 @@ def _sentencepiece(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFile
     return spec, {file: read_file(checkpoint, file) for file in files.values()}
 
 
-def _end_and_others(checkpoint: Checkpoint, file: str, end: str = "eos") -> dict[str, int]:
+def _end_and_others(checkpoint: Checkpoint, file: str, end: str = "eos") -> dict[str, Any]:
     """The ids of fairseq's four special tokens in a vocabulary.
 
     Args:

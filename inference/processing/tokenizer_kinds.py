@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -168,8 +168,9 @@ class MosesPair(SentencePiecePair):
 
     def _sides(self, spec: TokenizerSpec, folder: Path) -> tuple[Any, Any]:
         lines = (folder / spec.files["merges"]).read_text(encoding="utf-8").split("\n")[:-1]
-        ranks = {tuple(line.split()[:2]): rank for rank, line in enumerate(lines)}
-        merges = [pair for pair in sorted(ranks, key=lambda pair: ranks[pair]) if len(pair) == 2]
+        split = ((rank, line.split()) for rank, line in enumerate(lines))
+        ranks = {(words[0], words[1]): rank for rank, words in split if len(words) > 1}
+        merges = sorted(ranks, key=lambda pair: ranks[pair])
         source, target = (
             _MosesPieces(language, _vocabulary(folder / spec.files[side]), merges)
             for language, side in zip(spec.languages, ("vocab", "target_vocab"), strict=True)
@@ -224,7 +225,7 @@ class _MosesPieces:
     """
 
     def __init__(
-        self, language: str, known: Iterable[str], merges: Sequence[tuple[str, ...]]
+        self, language: str, known: Iterable[str], merges: Sequence[tuple[str, str]]
     ) -> None:
         moses = _sacremoses()
         self._normalizer = moses.MosesPunctNormalizer(language, pre_replace_unicode_punct=True)
@@ -480,7 +481,10 @@ def load_instruction_tokenizer(bundle: Bundle) -> Tokenizer | None:
 
 
 def _load(bundle: Bundle, spec: TokenizerSpec, rows: Rows) -> Tokenizer:
-    kinds = {"tokenizers": FastTokenizer, "moses_pair": MosesPair}
+    kinds: dict[str, Callable[[TokenizerSpec, Path, Rows], Tokenizer]] = {
+        "tokenizers": FastTokenizer,
+        "moses_pair": MosesPair,
+    }
     kind = kinds.get(spec.kind, SentencePiecePair)
     try:
         return kind(spec, bundle.folder, rows)

@@ -234,8 +234,21 @@ class NormalisedTokens(Embedding):
         return x + self.positions(tokens, positions)
 
 
-def position_table(config: Config) -> PositionTable:
-    """The form's table."""
+class DecodedPositions(PositionTable):
+    """FSMT's for a target, token by token: a padding token has the place before its own."""
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T) tokens at (B or 1, T) positions → (B, T, D)."""
+        rows = positions + self.offset - (tokens == (self.padding or 0)).long()
+        return self.table[rows.clamp(max=self.table.shape[0] - 1)]
+
+
+def position_table(config: Config, spread: type[PositionTable] = PositionTable) -> PositionTable:
+    """The form's table.
+
+    Args:
+        spread: Class of one of spread sinusoids behind the padding token's.
+    """
     count, width, padding = config.positions, config.width, config.pad_token_id
     if config.form.positions is Positions.LEARNED:
         first = config.form.first_row
@@ -246,7 +259,7 @@ def position_table(config: Config) -> PositionTable:
         return PositionTable(spread_sinusoids(count, width))
     table = spread_sinusoids(padding + 1 + count, width)
     table[padding] = 0
-    positions = PositionTable(table, padding + 1, padding)
+    positions = spread(table, padding + 1, padding)
     if config.form.positions is Positions.SAVED_SPREAD_SINUSOIDS:
         positions.register_buffer("table", table)
     return positions
@@ -291,6 +304,8 @@ class Decoder(TransformerDecoder):
         self.vocabulary_size = config.vocabulary_size
         embedding = NormalisedTokens if config.form.are_targets_normalised else Embedding
         self.embedding = embedding(config, tokens)
+        if config.form.positions is Positions.SAVED_SPREAD_SINUSOIDS:
+            self.embedding.positions = position_table(config, DecodedPositions)
         self.blocks = nn.ModuleList(
             make_decoder_block(config) for _ in range(config.decoder.layers)
         )
