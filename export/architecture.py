@@ -146,7 +146,7 @@ class Architecture:
     build: Callable[[Any], nn.Module]
     rename: Callable[[Any], Rename]
     graphs: Callable[[Any, ImageSpec | None], Graphs]
-    tokenizer: Literal["sentencepiece_pair", "tokenizers"] | None = "tokenizers"
+    tokenizer: Literal["sentencepiece_pair", "moses_pair", "tokenizers"] | None = "tokenizers"
     image_size: Callable[[Any], tuple[int, int] | None] | None = None
     reads_text: Callable[[Any], bool] = lambda config: True
     details: Callable[[Any], Mapping[str, Any]] = lambda network: {}

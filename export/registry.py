@@ -106,6 +106,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "plbart": "export.models.encoder_decoders.bart:PLBART",
     "mvp": "export.models.encoder_decoders.bart:MVP",
     "bigbird_pegasus": "export.models.encoder_decoders.bart:BIGBIRD_PEGASUS",
+    "fsmt": "export.models.encoder_decoders.bart:FSMT",
     "pegasus_x": "export.models.encoder_decoders.pegasus_x",
     "led": "export.models.encoder_decoders.led",
     "seamless_m4t": "export.models.encoder_decoders.seamless_m4t",

@@ -17,9 +17,9 @@ from export.checkpoint.load_network import load_network
 from export.registry import architecture
 from export.text_encoders.image_graphs import with_attention
 from export.tokenizer.tokenizer import (
+    PAIRS,
     TokenizerFiles,
     fast_tokenizer,
-    sentencepiece_pair,
     with_written_tokens,
 )
 from export.tokenizer.tokenizer_json import FAST_FILE, read_file
@@ -106,8 +106,8 @@ class SourceModel:
         declared, config = self.architecture, self.configuration
         if declared.tokenizer is None or not declared.reads_text(config):
             return Preprocessing(None, {}, self.image)
-        if declared.tokenizer == "sentencepiece_pair":
-            tokenizer, files = sentencepiece_pair(self.checkpoint)
+        if declared.tokenizer in PAIRS:
+            tokenizer, files = PAIRS[declared.tokenizer](self.checkpoint)
         else:
             needs_padding = not set(declared.served(config)) <= _OF_PROMPTS
             tokenizer, files = fast_tokenizer(self.checkpoint, needs_padding=needs_padding)

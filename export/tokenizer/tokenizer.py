@@ -68,6 +68,48 @@ def sentencepiece_pair(checkpoint: Checkpoint) -> tuple[TokenizerSpec, Tokenizer
     return spec, contents
 
 
+def moses_pair(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFiles]:
+    """FSMT's two vocabularies and its byte pairs.
+
+    Raises:
+        CheckpointError: a file, a special token or the languages are missing, or what the tokenizer
+            would do is not supported.
+    """
+    files = {"vocab": "vocab-src.json", "target_vocab": "vocab-tgt.json", "merges": "merges.txt"}
+    settings, place = checkpoint.json(SETTINGS), checkpoint.folder / SETTINGS
+    pair: Any = settings.get("langs")
+    if not _are_two_texts(pair):
+        raise CheckpointError(f"{place}: langs must be the codes of two languages, not {pair!r}")
+    if settings.get("do_lower_case"):
+        raise CheckpointError(f"{place}: do_lower_case = true is not supported")
+    if pair[1] == "cs":
+        raise CheckpointError(f"{place}: sacremoses fails at texts in Czech, the target's language")
+    ids = _end_and_others(checkpoint, files["vocab"], end="sep")
+    if _end_and_others(checkpoint, files["target_vocab"], end="sep") != ids:
+        raise CheckpointError(f"{checkpoint.folder}: special tokens have other ids in the target")
+    known = set(ids.values())
+    added = settings.get("added_tokens_decoder") or {}
+    others = [str(_content(token)) for number, token in added.items() if int(number) not in known]
+    if others:
+        raise CheckpointError(f"{place}: added tokens are not supported: {', '.join(others)}")
+    spec = TokenizerSpec(
+        kind="moses_pair",
+        files=files,
+        languages=pair,
+        clean_up_spaces=settings.get("clean_up_tokenization_spaces") is True,
+        **ids,
+    )
+    return spec, {file: read_file(checkpoint, file) for file in files.values()}
+
+
+PAIRS = {"sentencepiece_pair": sentencepiece_pair, "moses_pair": moses_pair}
+"""Kinds with a vocabulary or a model for each side."""
+
+
+def _are_two_texts(value: object) -> bool:
+    return isinstance(value, list) and [type(each) for each in value] == [str, str]
+
+
 def fast_tokenizer(
     checkpoint: Checkpoint, *, needs_padding: bool = True
 ) -> tuple[TokenizerSpec, TokenizerFiles]:
@@ -176,7 +218,9 @@ def _names_of(checkpoint: Checkpoint, name: str) -> list[str]:
 def languages(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
     """(source, target), from the tokenizer's settings, else from a name like `opus-mt-es-en`."""
     settings = checkpoint.json(SETTINGS)
-    pair = settings.get("source_lang"), settings.get("target_lang")
+    pair: Any = settings.get("langs")
+    if not _are_two_texts(pair):
+        pair = settings.get("source_lang"), settings.get("target_lang")
     if all(isinstance(code, str) and re.fullmatch("[a-z]{2}", code) for code in pair):
         return ((str(pair[0]), str(pair[1])),)
     named = _LANGUAGES.search(checkpoint.name)
@@ -191,23 +235,32 @@ def is_vocabulary_of_pieces(checkpoint: Checkpoint) -> bool:
 
 def _sentencepiece(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFiles]:
     """One sentencepiece model for both sides, ids from `vocab.json`, special tokens behind them."""
-    vocabulary = read_json(checkpoint.folder / VOCABULARY)
     settings = checkpoint.json(SETTINGS)
-    ids = {}
-    for name, default in (("pad", "<pad>"), ("eos", "</s>"), ("unk", "<unk>"), ("bos", "<s>")):
-        text = _content(settings.get(f"{name}_token")) or default
-        if text not in vocabulary:
-            raise CheckpointError(f"{checkpoint.folder / VOCABULARY} has no {text}")
-        ids[f"{name}_token_id"] = vocabulary[text]
     files = {"pieces": PIECES_FILE, "vocab": VOCABULARY}
     spec = TokenizerSpec(
         kind="sentencepiece",
         files=files,
         special_tokens=_added_to_pieces(checkpoint),
         clean_up_spaces=settings.get("clean_up_tokenization_spaces") is True,
-        **ids,
+        **_end_and_others(checkpoint, VOCABULARY),
     )
     return spec, {file: read_file(checkpoint, file) for file in files.values()}
+
+
+def _end_and_others(checkpoint: Checkpoint, file: str, end: str = "eos") -> dict[str, Any]:
+    """The ids of fairseq's four special tokens in a vocabulary.
+
+    Args:
+        end: The end token's name in the tokenizer's settings.
+    """
+    vocabulary, settings = read_json(checkpoint.folder / file), checkpoint.json(SETTINGS)
+    ids = {}
+    for name, default in (("pad", "<pad>"), ("eos", "</s>"), ("unk", "<unk>"), ("bos", "<s>")):
+        text = _content(settings.get(f"{end if name == 'eos' else name}_token")) or default
+        if text not in vocabulary:
+            raise CheckpointError(f"{checkpoint.folder / file} has no {text}")
+        ids[f"{name}_token_id"] = vocabulary[text]
+    return ids
 
 
 def _added_to_pieces(checkpoint: Checkpoint) -> dict[str, int]:

@@ -23,7 +23,7 @@ class Frozen(BaseModel):
 class TokenizerSpec(Frozen):
     """How text becomes ids; `inference/processing` reads it together with the files it names."""
 
-    kind: Literal["sentencepiece_pair", "sentencepiece", "tokenizers"]
+    kind: Literal["sentencepiece_pair", "moses_pair", "sentencepiece", "tokenizers"]
     pad_token_id: int
     eos_token_id: int | None = None
     bos_token_id: int | None = None
@@ -31,8 +31,9 @@ class TokenizerSpec(Frozen):
     padding_side: Literal["right", "left"] = "right"
     """Of texts that a graph reads at one length, padding included. Elsewhere padding is masked."""
     files: dict[str, str]
-    """sentencepiece_pair: source, target, vocab. sentencepiece: pieces, vocab. tokenizers:
-    tokenizer, and `INSTRUCTION`, a second one, where an image encoder reads a prompt's words."""
+    """sentencepiece_pair: source, target, vocab. moses_pair: vocab, target_vocab, merges.
+    sentencepiece: pieces, vocab. tokenizers: tokenizer, and `INSTRUCTION`, a second one, where an
+    image encoder reads a prompt's words."""
     special_tokens: dict[str, int] = {}
     """sentencepiece: further special tokens → ids, which `vocab` lacks."""
     target_prefixes: tuple[str, ...] = ()
@@ -40,6 +41,8 @@ class TokenizerSpec(Frozen):
     clean_up_spaces: bool = False
     adds_end: bool = True
     """sentencepiece_pair: whether the end token follows a source."""
+    languages: tuple[str, ...] = ()
+    """moses_pair: whose rules divide a source, and whose join a target."""
 
 
 class Tiling(Frozen):

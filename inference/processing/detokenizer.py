@@ -1,7 +1,8 @@
 """Incremental detokenisation: the concatenated pieces equal the text decoded at once.
 
 Text that later tokens may change is held back: an incomplete character of byte-level BPE, a space
-that the clean-up may remove, trailing spaces. The cost is linear in the length.
+that the clean-up may remove, trailing spaces. The cost is linear in the length, but for words
+whose spaces depend on all before them (`GrowingDetokenizer`).
 """
 
 from __future__ import annotations
@@ -58,8 +59,7 @@ class Detokenizer:
 
     def finish(self) -> str:
         """The text that was held back; nothing may be added afterwards."""
-        known = self._decode(self._window[: self._known])
-        text = self._filter(self._decode(self._window)[len(known) :])
+        text = self._filter(self._held())
         for place, filter_ in enumerate(self._filters):
             rest = filter_.finish()
             for later in self._filters[place + 1 :]:
@@ -67,10 +67,43 @@ class Detokenizer:
             text += rest
         return text
 
+    def _held(self) -> str:
+        """The text behind what was returned."""
+        known = self._decode(self._window[: self._known])
+        return self._decode(self._window)[len(known) :]
+
     def _filter(self, text: str) -> str:
         for filter_ in self._filters:
             text = filter_.add(text)
         return text
+
+
+class GrowingDetokenizer(Detokenizer):
+    """The same where a word's space depends on all tokens before it, which are decoded again.
+
+    Args:
+        certain: Ids → the beginning of their text that further ids cannot change.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        certain: Callable[[Sequence[int]], str],
+        filters: Sequence[Filter] = (),
+    ) -> None:
+        super().__init__(decode, filters)
+        self._certain = certain
+        self._length = 0  # of the text that has been returned
+
+    def add(self, ids: Sequence[int]) -> str:
+        """The text that these ids make certain; often empty."""
+        self._window += ids
+        new = self._certain(self._window)[self._length :]
+        self._length += len(new)
+        return self._filter(new)
+
+    def _held(self) -> str:
+        return self._decode(self._window)[self._length :]
 
 
 class Replacement:

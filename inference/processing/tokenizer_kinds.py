@@ -1,23 +1,34 @@
 """Tokenizers with the same ids and texts as `transformers`, without `transformers`.
 
-Three kinds: a pair of sentencepiece models with one vocabulary (Marian's), one such model with a
-vocabulary, and everything that `tokenizers` reads from a `tokenizer.json`.
+Four kinds: a pair of sentencepiece models with one vocabulary (Marian's), one such model with a
+vocabulary, Moses' words in byte pairs, and everything that `tokenizers` reads from a
+`tokenizer.json`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer as RustTokenizer
+from tokenizers.models import BPE
 
 from inference.bundle.inputs import INSTRUCTION, TokenizerSpec
 from inference.bundle.manifest import Bundle
 from inference.errors import BundleError
-from inference.processing.detokenizer import Detokenizer, Filter, Replacement, Stripping
+from inference.processing.detokenizer import (
+    Detokenizer,
+    Filter,
+    GrowingDetokenizer,
+    Replacement,
+    Stripping,
+)
 from inference.processing.tokenizer import EncodedText, Rows, Tokenizer
 
 WORD_START = "▁"  # sentencepiece's mark for a space
@@ -27,6 +38,13 @@ _LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 # The same replacements in the same order as `transformers`' clean_up_tokenization.
 _CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
+
+_UNKNOWN = "<unk>"
+_WORD_END = "</w>"
+_DASH = "@-@"
+"""Moses' word for a dash within one, which joins those beside it."""
+_LOOKING_AHEAD = frozenset({"cs", "fi", "fr", "ga", "it"})
+"""Languages in which a word's space may depend on the words behind it."""
 
 ANY = Rows()
 
@@ -43,14 +61,11 @@ class SentencePiecePair:
     def __init__(self, spec: TokenizerSpec, folder: Path, rows: Rows = ANY) -> None:
         self._rows = rows
         self._has_prefixes = spec.kind == "sentencepiece_pair"
-        sides = ("source", "target") if self._has_prefixes else ("pieces", "pieces")
-        self._source, self._target = (
-            SentencePieceProcessor(model_file=str(folder / spec.files[side])) for side in sides
-        )
+        self._source, self._target = self._sides(spec, folder)
         self._ids = _vocabulary(folder / spec.files["vocab"]) | spec.special_tokens
         self._unknown, self._end = _require_token(spec, "unk"), _require_token(spec, "eos")
-        special_ids = {spec.pad_token_id, self._end, self._unknown, spec.bos_token_id}
-        special = {piece for piece, number in self._ids.items() if number in special_ids}
+        self._special_ids = {spec.pad_token_id, self._end, self._unknown, spec.bos_token_id}
+        special = {piece for piece, number in self._ids.items() if number in self._special_ids}
         special |= set(spec.special_tokens)
         longest_first = sorted(special, key=len, reverse=True)
         self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
@@ -63,6 +78,14 @@ class SentencePiecePair:
         self._target_names = {number: piece for piece, number in target.items()}
         self._clean_up = spec.clean_up_spaces
         self._adds_end = spec.adds_end
+
+    def _sides(self, spec: TokenizerSpec, folder: Path) -> tuple[Any, Any]:
+        """What divides sources, and targets, into pieces."""
+        sides = ("source", "target") if self._has_prefixes else ("pieces", "pieces")
+        source, target = (
+            SentencePieceProcessor(model_file=str(folder / spec.files[side])) for side in sides
+        )
+        return source, target
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a source text, `</s>` at the end where the model reads it."""
@@ -128,6 +151,109 @@ class SentencePiecePair:
                 part = part[language.end() :]
             pieces.extend(self._source.encode(part, out_type=str))
         return pieces
+
+
+class MosesPair(SentencePiecePair):
+    """Moses' words in byte pairs, with a vocabulary for each side.
+
+    Ids and texts are those of `transformers.FSMTTokenizer`, but for `encode_output`, whose words
+    and ids are the target's here. The rules of words are those of `sacremoses`.
+    """
+
+    def __init__(self, spec: TokenizerSpec, folder: Path, rows: Rows = ANY) -> None:
+        super().__init__(spec, folder, rows)
+        language = spec.languages[1]
+        self._joining = _sacremoses().MosesDetokenizer(language)
+        self._looks_ahead = language in _LOOKING_AHEAD
+
+    def _sides(self, spec: TokenizerSpec, folder: Path) -> tuple[Any, Any]:
+        lines = (folder / spec.files["merges"]).read_text(encoding="utf-8").split("\n")[:-1]
+        split = ((rank, line.split()) for rank, line in enumerate(lines))
+        ranks = {(words[0], words[1]): rank for rank, words in split if len(words) > 1}
+        merges = sorted(ranks, key=lambda pair: ranks[pair])
+        source, target = (
+            _MosesPieces(language, _vocabulary(folder / spec.files[side]), merges)
+            for language, side in zip(spec.languages, ("vocab", "target_vocab"), strict=True)
+        )
+        return source, target
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text = str(self._joining.detokenize(self._raw(ids).split()))
+        return clean_up(text) if self._clean_up else text
+
+    def detokenizer(self) -> Detokenizer:
+        filters = _clean_up_filters() if self._clean_up else ()
+        return GrowingDetokenizer(
+            lambda ids: str(self._joining.detokenize(self._raw(ids).split())),
+            self._certain,
+            filters,
+        )
+
+    def _certain(self, ids: Sequence[int]) -> str:
+        """The beginning of the text that further tokens cannot change."""
+        words = self._raw(ids).rpartition(" ")[0].split()
+        last = words.pop() if words else ""
+        while words and _DASH in (last, words[-1]):
+            last = words.pop()
+        return "" if self._looks_ahead else str(self._joining.detokenize(words))
+
+    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
+        """Pieces of either side; a space in place of the mark at the end of a word."""
+        names = self._source_names if of_source else self._target_names
+        found = [names.get(number, _UNKNOWN).replace(_WORD_END, " ") for number in ids]
+        return [self._joining.unescape_xml(text).replace(_DASH, "-") for text in found]
+
+    def token_bytes(self, count: int) -> None:
+        """None: a text is not its tokens one after the other."""
+
+    def _bytes(self, number: int) -> bytes | None:
+        return None if number in self._special_ids else self.pieces([number])[0].encode()
+
+    def _raw(self, ids: Sequence[int]) -> str:
+        """Moses' words, a space behind each."""
+        kept = (number for number in ids if number not in self._special_ids)
+        names = (self._target_names.get(number, _UNKNOWN) for number in kept)
+        return "".join(name.replace(" ", "").replace(_WORD_END, " ") for name in names)
+
+
+class _MosesPieces:
+    """Divides a text into Moses' words of a language, and these into byte pairs.
+
+    Args:
+        known: Pieces of the vocabulary.
+        merges: Of byte pairs; the vocabulary may lack what they make.
+    """
+
+    def __init__(
+        self, language: str, known: Iterable[str], merges: Sequence[tuple[str, str]]
+    ) -> None:
+        moses = _sacremoses()
+        self._normalizer = moses.MosesPunctNormalizer(language, pre_replace_unicode_punct=True)
+        self._words = moses.MosesTokenizer(language)
+        made = (text for pair in merges for text in (*pair, "".join(pair)))
+        symbols = dict.fromkeys((_UNKNOWN, *known, *made))
+        self._pairs = BPE(
+            {text: number for number, text in enumerate(symbols)},
+            merges,
+            unk_token=_UNKNOWN,
+            end_of_word_suffix=_WORD_END,
+        )
+
+    def encode(self, text: str, out_type: type[str]) -> list[str]:
+        """The pieces of a text; one without a place in the merges may be unknown."""
+        text = self._normalizer.normalize(text)
+        text = "".join(each for each in text if not unicodedata.category(each).startswith("C"))
+        words = self._words.tokenize(text, aggressive_dash_splits=True)
+        return [token.value for word in words for token in self._pairs.tokenize(word)]
+
+
+def _sacremoses() -> Any:
+    try:
+        return import_module("sacremoses")
+    except ImportError:
+        raise BundleError(
+            "Moses' rules of words need sacremoses: pip install 'triptych[moses]'"
+        ) from None
 
 
 class FastTokenizer:
@@ -355,7 +481,11 @@ def load_instruction_tokenizer(bundle: Bundle) -> Tokenizer | None:
 
 
 def _load(bundle: Bundle, spec: TokenizerSpec, rows: Rows) -> Tokenizer:
-    kind = FastTokenizer if spec.kind == "tokenizers" else SentencePiecePair
+    kinds: dict[str, Callable[[TokenizerSpec, Path, Rows], Tokenizer]] = {
+        "tokenizers": FastTokenizer,
+        "moses_pair": MosesPair,
+    }
+    kind = kinds.get(spec.kind, SentencePiecePair)
     try:
         return kind(spec, bundle.folder, rows)
     except BundleError:

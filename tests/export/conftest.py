@@ -108,7 +108,7 @@ SIBLINGS = {
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "florence2", "pix2struct", "bart", "blip", "git"),
     *("owlvit", "swin", "xlnet", "resnet", "convnext", "convnextv2", "beit", "segformer", "swinv2"),
     *("blenderbot", "blenderbot-small", "plbart", "mvp", "umt5", "encoder-decoder"),
-    *("bigbird_pegasus", "longt5", "led", "t5gemma", "seamless_m4t"),
+    *("bigbird_pegasus", "longt5", "led", "t5gemma", "seamless_m4t", "fsmt"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
     "vision-encoder-decoder",  # exported as an example
 }

@@ -96,6 +96,12 @@ def save(name: str, config: str, folder: Path) -> Any:
         (folder / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 1, "<pad>": 2}))
         for file in ("source.spm", "target.spm"):
             write_pieces(folder / file)
+    if declared.tokenizer == "moses_pair":
+        ids = {text: place for place, text in enumerate(("<s>", "<pad>", "</s>", "<unk>", "a</w>"))}
+        for side in ("src", "tgt"):
+            (folder / f"vocab-{side}.json").write_text(json.dumps(ids))
+        (folder / "merges.txt").write_text("")
+        (folder / "tokenizer_config.json").write_text(json.dumps({"langs": ["en", "de"]}))
     if size is None:
         return model
     recipe = image_processor(name, values, size)

@@ -181,6 +181,10 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
         "source__spm": "",
         "target__spm": "",
     }
+    if declared.tokenizer == "moses_pair":
+        ids = {"</s>": 0, "<unk>": 1, "<s>": 2, "<pad>": 3}
+        files = {"vocab-src__json": ids, "vocab-tgt__json": ids, "merges__txt": ""}
+        files["tokenizer_config__json"] = {"langs": ["en", "de"]}
     if declared.tokenizer == "tokenizers":
         vocabulary = {"</s>": 0, "<pad>": 3}
         settings = {"eos_token": "</s>", "pad_token": "<pad>"}

@@ -32,6 +32,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "nllb": ("translate", {"source": "deu", "target": "fr"}),
     "m2m100": ("translate", {"source": "deu", "target": "fr"}),
     "seamless": ("translate", {"source": "de", "target": "fr"}),
+    "fsmt-en-de": ("translate", {}),
     "bart": ("generate", {}),
     "pegasus": ("generate", {}),
     **dict.fromkeys(("umt5", "longt5", "pegasus_x", "blenderbot", "bert2bert"), ("generate", {})),

@@ -50,8 +50,10 @@ class Positions(Enum):
     SINUSOIDS = "sinusoids"
     SPREAD_SINUSOIDS = "spread_sinusoids"
     """From the row behind the padding token's id, whose own row is zero."""
+    SAVED_SPREAD_SINUSOIDS = "saved_spread_sinusoids"
+    """The same, or the table of a file that has one."""
     SPREAD_FROM_ZERO = "spread_from_zero"
-    """The same from the first row, for all tokens."""
+    """From the first row, for all tokens."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,9 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
         static_position_embeddings=form.positions is not Positions.LEARNED,
     )
     defaults = {"pad_token_id": form.pad_token_id, "activation_function": form.activation}
-    reader = ConfigReader(reader.values, reader.place, defaults, reader.names)
+    reader = ConfigReader(
+        reader.values, reader.place, defaults | dict(reader.defaults), reader.names
+    )
     is_scaled = reader.flag("scale_embedding", form.is_embedding_scaled)
     return reader.read(
         Config,
@@ -230,8 +234,21 @@ class NormalisedTokens(Embedding):
         return x + self.positions(tokens, positions)
 
 
-def position_table(config: Config) -> PositionTable:
-    """The form's table."""
+class DecodedPositions(PositionTable):
+    """FSMT's for a target, token by token: a padding token has the place before its own."""
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T) tokens at (B or 1, T) positions → (B, T, D)."""
+        rows = positions + self.offset - (tokens == (self.padding or 0)).long()
+        return self.table[rows.clamp(max=self.table.shape[0] - 1)]
+
+
+def position_table(config: Config, spread: type[PositionTable] = PositionTable) -> PositionTable:
+    """The form's table.
+
+    Args:
+        spread: Class of one of spread sinusoids behind the padding token's.
+    """
     count, width, padding = config.positions, config.width, config.pad_token_id
     if config.form.positions is Positions.LEARNED:
         first = config.form.first_row
@@ -242,7 +259,10 @@ def position_table(config: Config) -> PositionTable:
         return PositionTable(spread_sinusoids(count, width))
     table = spread_sinusoids(padding + 1 + count, width)
     table[padding] = 0
-    return PositionTable(table, padding + 1, padding)
+    positions = spread(table, padding + 1, padding)
+    if config.form.positions is Positions.SAVED_SPREAD_SINUSOIDS:
+        positions.register_buffer("table", table)
+    return positions
 
 
 class Encoder(nn.Module):
@@ -284,6 +304,8 @@ class Decoder(TransformerDecoder):
         self.vocabulary_size = config.vocabulary_size
         embedding = NormalisedTokens if config.form.are_targets_normalised else Embedding
         self.embedding = embedding(config, tokens)
+        if config.form.positions is Positions.SAVED_SPREAD_SINUSOIDS:
+            self.embedding.positions = position_table(config, DecodedPositions)
         self.blocks = nn.ModuleList(
             make_decoder_block(config) for _ in range(config.decoder.layers)
         )
@@ -345,7 +367,7 @@ def rename(config: Config) -> Rename:
     bias = WeightLayout(("decoder.output_bias",), is_squeezed=True)
     table["final_logits_bias"] = bias if form.has_output_bias else None
     optional = {"decoder.output_bias"}
-    if form.positions in (Positions.SINUSOIDS, Positions.SPREAD_FROM_ZERO):
+    if form.positions not in (Positions.LEARNED, Positions.SPREAD_SINUSOIDS):
         optional |= {f"{side}.embedding.positions.table" for side in ("encoder", "decoder")}
     tied = {"decoder.output": f"{target}.weight"} if config.has_tied_output else {}
     return Rename(table, frozenset(optional), tied=tied)
@@ -483,6 +505,51 @@ MVP = with_answers(
 )
 """Tang et al. 2022, "MVP: Multi-task Supervised Pre-training for Natural Language Generation", §3
 (arXiv 2206.12131): `RUCAIBox/mvp`, `RUCAIBox/mtl-*`; those with prompts of a task are refused."""
+
+
+# ------------------------------------------------------------------------------------------ FSMT
+
+
+def read_fsmt(values: Mapping[str, Any]) -> Config:
+    """The configuration; source and target have a vocabulary each."""
+    names, untied = {"vocab_size": "tgt_vocab_size"}, {"tie_word_embeddings": False}
+    reader = ConfigReader(values, defaults=untied, names=names)
+    reader.refuse_heads("ForConditionalGeneration")
+    reader.refuse_unless(is_encoder_decoder=True)
+    form = replace(
+        M2M_100_FORM,
+        positions=Positions.SAVED_SPREAD_SINUSOIDS,
+        is_norm_first=False,
+        has_final_norm=False,
+    )
+    config = read_sizes(reader, form)
+    source = reader.integer("src_vocab_size")
+    if config.has_one_table and source != config.vocabulary_size:
+        raise CheckpointError(
+            f"config.json: tie_word_embeddings needs one vocabulary, not src_vocab_size = {source} "
+            f"and tgt_vocab_size = {config.vocabulary_size}"
+        )
+    return replace(config, source_vocabulary_size=source)
+
+
+def rename_fsmt(config: Config) -> Rename:
+    """BART's names → ours; an output that the file lacks is the target's table, as in fairseq."""
+    names = rename(replace(config, has_tied_output=True))
+    for prefix in ("model.", ""):
+        names.table[f"{prefix}decoder.output_projection.weight"] = names.table["lm_head.weight"]
+    return names
+
+
+FSMT = replace(
+    declare("fsmt", {"translate": language_pairs}),
+    read_config=read_fsmt,
+    rename=rename_fsmt,
+    tokenizer="moses_pair",
+)
+"""Ng et al. 2019, "Facebook FAIR's WMT19 News Translation Task Submission", §3 (arXiv 1907.06616):
+`facebook/wmt19-*` and other translators of fairseq (`allenai/wmt16-en-de-dist-*`).
+
+Its `transformers` class reads all of a prompt's tokens of the output without a causal mask."""
 
 
 # ------------------------------------------------------------------------------- BigBird-Pegasus

@@ -37,8 +37,9 @@ _UNCHANGED = {
     "return_dict",  # the form of what `transformers` returns
     # what the random inputs of the tests depend on
     *("vocab_size", "max_position_embeddings", "n_positions", "num_labels"),
+    *("src_vocab_size", "tgt_vocab_size"),
 }
-_DECLARED = {("m2m_100", "pad_token_id"), ("seamless_m4t", "pad_token_id")}
+_DECLARED = {(name, "pad_token_id") for name in ("m2m_100", "seamless_m4t", "fsmt")}
 _DECLARED |= {("t5gemma", "pad_token_id"), ("switch_transformers", "expert_capacity")}
 """Changes that the network's file declares as a difference from `transformers`."""
 _ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "tanh", "mish")

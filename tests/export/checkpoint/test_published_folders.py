@@ -162,6 +162,7 @@ FORMS: dict[str, tuple[str, str, Renames, str]] = {
         "m2m_100", "plain", (),
         f"{SEQ2SEQ} model.encoder.embed_positions.weights model.decoder.embed_positions.weights",
     ),
+    "facebook/wmt19-en-ru": ("fsmt", "plain", (), ""),
     "facebook/seamless-m4t-v2-large": (
         "seamless_m4t", "v2", (),
         "speech_encoder.feature_projection.projection.weight t2u_model.lm_head.weight "

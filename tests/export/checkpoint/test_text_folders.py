@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,14 +13,21 @@ from typing import Any
 import pytest
 
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.registry import architecture
 from export.tokenizer.languages import aliases, prefix_section, token_section, translation_prefixes
-from export.tokenizer.tokenizer import fast_tokenizer
+from export.tokenizer.tokenizer import PAIRS, fast_tokenizer, moses_pair
 from inference.bundle.inputs import TokenizerSpec
-from inference.errors import CheckpointError
+from inference.errors import BundleError, CheckpointError
 from inference.processing.tokenizer import Tokenizer
-from inference.processing.tokenizer_kinds import FastTokenizer, SentencePiecePair
+from inference.processing.tokenizer_kinds import FastTokenizer, MosesPair, SentencePiecePair
 from inference.tasks.translation.languages import LanguageTokens, token_direction
-from tests.export.checkpoint.text_folders import KINDS, NASTY, SENTENCES, write
+from tests.export.checkpoint.text_folders import (
+    KINDS,
+    NASTY,
+    SENTENCES,
+    fsmt_tokenizer,
+    write,
+)
 
 Folders = Callable[[str], tuple[Any, Checkpoint]]
 LANGUAGES = {
@@ -43,9 +52,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 def _ours(checkpoint: Checkpoint) -> tuple[TokenizerSpec, Tokenizer]:
-    spec, _ = fast_tokenizer(checkpoint)
-    kind = FastTokenizer if spec.kind == "tokenizers" else SentencePiecePair
-    return spec, kind(spec, checkpoint.folder)
+    declared = architecture(checkpoint.config["model_type"]).tokenizer
+    spec, _ = PAIRS.get(declared, fast_tokenizer)(checkpoint)
+    kinds = {"tokenizers": FastTokenizer, "moses_pair": MosesPair}
+    return spec, kinds.get(spec.kind, SentencePiecePair)(spec, checkpoint.folder)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,6 +74,85 @@ def test_ids_and_texts_are_those_of_transformers(kind: str, folders: Folders) ->
         assert "".join([*pieces, streamed.finish()]) == ours.decode(ended)
     if kind not in LANGUAGES:
         assert ours.encode(SENTENCES[0]) == theirs(SENTENCES[0]).input_ids
+
+
+MOSES = [
+    *NASTY, "Mr. Smith's dog isn't here, e.g. at 5 p.m. on No. 7.", "“b” „c“ ‘a’ `x' ''y'' x’s",
+    "«Bonjour», dit-il : «ça va ?» l'homme d'aujourd'hui", '"Yes," he said. "No..."', "....", "",
+    "well-known state-of-the-art – yes — no", "http://www.example.com/a?b=c&d=e#f a@b.co.uk #tag",
+    "1,000.50 and 5,3 or 1\u00a0000 $5.00 €3 5 %", "[x] {y} <z> |w| & ; : &amp; &lt;", "a...b.. c.",
+    "Привет, мир! Как дела? т.е. г. Москва", "你好，世界。今天天气很好！",
+    "the dogs' house 've rock 'n' roll",
+    "１２３ ％ （a）【b】", "@-@ @-@ a-b-c --- -", "EU:ssa EU:N", "\ue000 private \u0378 \t\n",
+]  # fmt: skip
+PAIRS_OF_LANGUAGES = [("en", "de"), ("de", "en"), ("en", "ru"), ("ru", "en"), ("en", "fi")]
+PAIRS_OF_LANGUAGES += [("fr", "it"), ("it", "fr"), ("zh", "ga"), ("es", "ko"), ("ko", "zh")]
+
+
+@pytest.mark.parametrize("pair", PAIRS_OF_LANGUAGES)
+def test_words_of_moses_are_those_of_transformers(pair: tuple[str, str], tmp_path: Path) -> None:
+    theirs = fsmt_tokenizer(tmp_path, pair)
+    theirs.save_pretrained(tmp_path)
+    spec, _ = moses_pair(Checkpoint(tmp_path, "x", {}))
+    ours, drawn = MosesPair(spec, tmp_path), random.Random(str(pair))
+    letters = "".join(MOSES)
+    texts = MOSES + ["".join(drawn.choices(letters, k=40)) for _ in range(150)]
+    for text in texts:
+        assert ours.encode(text) == theirs(text).input_ids
+    seen = set()
+    for _ in range(300):
+        ids = drawn.choices(range(theirs.tgt_vocab_size + 1), k=drawn.randrange(30))
+        wanted = theirs.decode(ids, skip_special_tokens=True)
+        streamed = ours.detokenizer()
+        pieces = [streamed.add([token]) for token in ids]
+        assert ours.decode(ids) == "".join([*pieces, streamed.finish()]) == wanted
+        seen.add(bool("".join(pieces)))
+    assert seen == ({False} if pair[1] in ("fi", "fr", "ga", "it") else {False, True})
+
+
+def test_written_text_has_the_tokens_of_the_target(tmp_path: Path) -> None:
+    fsmt_tokenizer(tmp_path).save_pretrained(tmp_path)
+    spec, _ = moses_pair(Checkpoint(tmp_path, "x", {}))
+    ours = MosesPair(spec, tmp_path)
+    found = [ours.encode_output(word) for word in "The small red circle is above".split()]
+    assert [ours.decode(ids) for ids in found if ids] == [
+        word
+        for word, ids in zip("The small red circle is above".split(), found, strict=True)
+        if ids
+    ]
+    assert any(found)
+    assert ours.encode_output("語") is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"langs": None}, "langs must be the codes of two languages"),
+        ({"langs": ["en", "cs"]}, "Czech"),
+        ({"do_lower_case": True}, "do_lower_case"),
+        (
+            {"added_tokens_decoder": {"9": {"content": "<x>"}}},
+            "added tokens are not supported: <x>",
+        ),
+        ({"bos_token": "<none>"}, "has no <none>"),
+    ],
+)
+def test_moses_tokenizers_that_are_not_supported_are_refused(
+    settings: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    fsmt_tokenizer(tmp_path).save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    with pytest.raises(CheckpointError, match=named):
+        moses_pair(Checkpoint(tmp_path, "x", {}))
+
+
+def test_missing_sacremoses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsmt_tokenizer(tmp_path).save_pretrained(tmp_path)
+    spec, _ = moses_pair(Checkpoint(tmp_path, "x", {}))
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(BundleError, match=r"pip install 'triptych\[moses\]'"):
+        MosesPair(spec, tmp_path)
 
 
 @pytest.mark.parametrize("kind", LANGUAGES)

@@ -183,6 +183,19 @@ SEAMLESS_M4T: dict[str, Fault] = {
     "cross key and value are swapped": MARIAN["cross key and value are swapped"],
 }
 
+FSMT: dict[str, Fault] = {
+    **{name: fault for name, fault in SEAMLESS_M4T.items() if "norm" not in name},
+    "norms stand in front": BART["norms stand in front"],
+    "the target has the source's table": change(
+        lambda net: net.decoder.embedding.tokens.weight.copy_(
+            net.encoder.embedding.tokens.weight[: len(net.decoder.embedding.tokens.weight)]
+        )
+    ),
+    "the output is the target's table": change(
+        lambda net: net.decoder.output.copy_(net.decoder.embedding.tokens.weight)
+    ),
+}
+
 BLENDERBOT: dict[str, Fault] = {
     "positions have BART's offset": _all_positions(
         lambda positions: setattr(positions, "offset", 2)
@@ -502,6 +515,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("led", EXPORTED): LED,
     ("t5gemma", EXPORTED): T5GEMMA,
     ("seamless_m4t", EXPORTED): SEAMLESS_M4T,
+    ("fsmt", EXPORTED): FSMT,
     ("switch_transformers", EXPORTED): SWITCH_TRANSFORMERS,
     ("switch_transformers", "full experts"): SWITCH_FULL,
 }

@@ -35,6 +35,11 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"max_decoder_position_embeddings": 0}, "max_decoder_position_embeddings must be a whole"),
         ({"scale_embedding": True}, "scale_embedding = True is not supported"),
     ],
+    "fsmt plain": [
+        ({"src_vocab_size": 0}, "src_vocab_size must be a whole number"),
+        ({"tie_word_embeddings": True}, "tie_word_embeddings needs one vocabulary, not src_vocab"),
+        ({"tgt_vocab_size": "many"}, "tgt_vocab_size must be a whole number"),
+    ],
     "seamless_m4t plain": [
         ({"hidden_size": 33}, "hidden_size = 33 is not a multiple of encoder_attention_heads = 4"),
         ({"decoder_layers": 10_001}, "decoder_layers = 10001 is over 10000 layers"),

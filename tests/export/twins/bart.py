@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+import transformers
+
 from tests.export.twin import Twin, tiny_twin
 
 SIZES = {
@@ -124,6 +127,43 @@ MARIAN = tiny_twin(
             "decoder_attention_heads": 2,
             "activation_function": "gelu_new",
         },
+    },
+)
+_FSMT = {name: value for name, value in TINY.items() if name != "vocab_size"} | {
+    "src_vocab_size": 64,
+    "tgt_vocab_size": 57,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+}
+
+
+class FSMTForConditionalGeneration(transformers.FSMTForConditionalGeneration):  # type: ignore[misc]
+    """The model of `transformers`, called token by token as `generate` does.
+
+    With a cache a call of several tokens has no causal mask; without one it hides padding tokens.
+    """
+
+    def forward(self, *given: Any, decoder_input_ids: Any, **named: Any) -> Any:
+        if named.get("past_key_values") is not None or decoder_input_ids.shape[1] == 1:
+            return super().forward(*given, decoder_input_ids=decoder_input_ids, **named)
+        found, named["use_cache"] = [], True
+        for token in decoder_input_ids.split(1, dim=1):
+            found.append(super().forward(*given, decoder_input_ids=token, **named))
+            named["past_key_values"] = found[-1].past_key_values
+        found[-1].logits = torch.cat([each.logits for each in found], dim=1)
+        if found[-1].cross_attentions is not None:
+            layers = zip(*(each.cross_attentions for each in found), strict=True)
+            found[-1].cross_attentions = tuple(torch.cat(each, dim=2) for each in layers)
+        return found[-1]
+
+
+FSMT = Twin(
+    reference="tests.export.twins.bart:FSMTForConditionalGeneration",
+    configs={
+        "plain": _FSMT,
+        "odd": {name: value for name, value in (_FSMT | ODD).items() if name != "vocab_size"}
+        | {"scale_embedding": False, "decoder_layers": 3, "activation_function": "gelu"},
+        "one table": _FSMT | {"tie_word_embeddings": True, "tgt_vocab_size": 64, "pad_token_id": 4},
     },
 )
 _BLENDERBOT = {
