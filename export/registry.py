@@ -85,6 +85,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "perceiver": "export.models.encoders.perceiver",
     "rnn-encoder": "export.models.recurrent.rnn_encoder",
     "rnn-lm": "export.models.recurrent.rnn_lm",
+    "lstmn-lm": "export.models.recurrent.rnn_lm:LSTMN",
     "rnn-seq2seq": "export.models.recurrent.rnn_seq2seq",
     "translator": "export.models.encoder_decoders.translator",
     "transformer": "export.models.encoder_decoders.transformer",

@@ -3,9 +3,10 @@
 A model file defines the cell, this file its graphs `admit` and `step`. The source becomes
 annotations, which are held and attended to, and initial states, which every step replaces; without
 attention, one vector and initial states. A language model has no source; its states begin as zeros.
+Tapes of what earlier steps computed grow as the caches of a Transformer do.
 
 Legend: B sequences, R rows (B x beams), S annotations, D width of an annotation, A width of the
-attention, C width of a context, V vocabulary.
+attention, C width of a context, V vocabulary, P positions of a tape.
 """
 
 from __future__ import annotations
@@ -21,25 +22,29 @@ from inference.bundle.manifest import Graph, Growth, Role, State
 from inference.bundle.manifest import Tensor as Port
 
 _TOKENS = Port(name="tokens", dtype="int64", shape=("R", 1), role=Role.TOKENS)
+_LENGTHS = Port(name="lengths", dtype="int32", shape=("R",), role=Role.LENGTHS)
 
 
 class RecurrentDecoder(nn.Module):
     """One token a call.
 
-    `forward` takes tokens (R,), the states, (R, width) each, and what `held` returned; with
-    attention the source's lengths too, (B,) int32, where sources are padded. It returns logits
-    (R, V), the new states and, with attention, its weights (R, S). Beams of one sequence share what
-    is held.
+    `forward` takes tokens (R,), the states, (R, width) each, the tapes, (R, 1, P, width) each, and
+    what `held` returned; with attention the source's lengths too, (B,) int32, where sources are
+    padded, and with tapes those of the rows behind this token, (R,) int32. It returns logits
+    (R, V), the new states and tapes and, with attention, its weights (R, S). Beams of one sequence
+    share what is held.
 
     Attributes:
         vocabulary_size: V.
         state_widths: Name → width of each state, in the order of `initial_states`.
+        tape_widths: Name → width of each tape.
         attention: Over annotations; None: steps read one vector of the source, or none.
         context_width: C, of the vector that every step reads; None where none does.
     """
 
     vocabulary_size: int
     state_widths: Mapping[str, int]
+    tape_widths: Mapping[str, int] = {}
     attention: AdditiveAttention | None
     context_width: int | None = None
 
@@ -88,7 +93,7 @@ class Step(nn.Module):
     """`step`: one token a row.
 
     Args:
-        lengths: 1 where the source's lengths are an input, else 0.
+        lengths: 1 where lengths of the source or of rows are an input, else 0.
     """
 
     def __init__(self, decoder: RecurrentDecoder, lengths: int) -> None:
@@ -99,11 +104,11 @@ class Step(nn.Module):
         """(R, 1) tokens → logits (R, V), the new states and, with attention, its weights (R, S).
 
         Args:
-            rest: SOURCE where it is an input, the states, what is held.
+            rest: SOURCE or LENGTHS where it is an input, the states, the tapes, what is held.
         """
-        source, rest = rest[: self.lengths], rest[self.lengths :]
-        count = len(self.decoder.state_widths)
-        logits, new, *attention = self.decoder(tokens[:, 0], rest[:count], *rest[count:], *source)
+        lengths, rest = rest[: self.lengths], rest[self.lengths :]
+        count = len(self.decoder.state_widths) + len(self.decoder.tape_widths)
+        logits, new, *attention = self.decoder(tokens[:, 0], rest[:count], *rest[count:], *lengths)
         return logits, *new, *attention
 
 
@@ -118,7 +123,8 @@ def recurrent_graphs(
     """
     widths = decoder.state_widths
     held = () if source is None else decoder.held_ports(source)
-    lengths: tuple[Port, ...] = ()
+    lengths: tuple[Port, ...] = (_LENGTHS,) if decoder.tape_widths else ()
+    tapes = [_tape_state(name, width) for name, width in decoder.tape_widths.items()]
     emitted: tuple[Port, ...] = ()
     if source is not None and decoder.attention is not None:
         lengths = source.length_ports
@@ -129,11 +135,13 @@ def recurrent_graphs(
             _TOKENS,
             *lengths,
             *(_port(name, "R", width) for name, width in widths.items()),
+            *(_port(tape.name, *tape.shape) for tape in tapes),
             *held,
         ),
         outputs=(
             _port("logits", "R", decoder.vocabulary_size, role=Role.LOGITS),
             *(_port(f"next_{name}", "R", width) for name, width in widths.items()),
+            *(_port(str(tape.step_output), *tape.shape) for tape in tapes),
             *emitted,
         ),
         max_tokens_per_call=1,
@@ -142,7 +150,7 @@ def recurrent_graphs(
     states = [_replaced_state(name, width) for name, width in widths.items()]
     if source is None or encoder is None:
         bare = (state.model_copy(update={"admit_output": None}) for state in states)
-        return Graphs(lowerings, tuple(bare))
+        return Graphs(lowerings, (*bare, *tapes))
     initial = (_port(f"initial_{name}", "B", width) for name, width in widths.items())
     admit = Lowering(Admit(encoder, decoder), source.admit_graph((*held, *initial)))
     states += map(held_state, held)
@@ -151,6 +159,18 @@ def recurrent_graphs(
 
 def _port(name: str, *shape: int | str, role: Role = Role.STATE) -> Port:
     return Port(name=name, dtype="float32", shape=shape, role=role)
+
+
+def _tape_state(name: str, width: int) -> State:
+    return State(
+        name=name,
+        growth=Growth.APPEND,
+        dtype="float32",
+        shape=("R", 1, "P", width),
+        step_input=name,
+        step_output=f"next_{name}",
+        layout="in_place",
+    )
 
 
 def _replaced_state(name: str, width: int) -> State:

@@ -152,6 +152,18 @@ CARDS = {
         "paragraphs as `example-gpt`'s, one word a step.",
         _language_model,
     ),
+    "history-lstmn-lm-words": Card(
+        "text-generation",
+        "A Long Short-Term Memory-Network: the language model of words of `history-rnn-lm-words`,\n"
+        "whose steps attend to all earlier states instead of reading the last one.",
+        _language_model,
+    ),
+    "history-nas-lm-words": Card(
+        "text-generation",
+        "The language model of words of `history-rnn-lm-words`, with the cell that architecture\n"
+        "search found.",
+        _language_model,
+    ),
     "history-rnn-tagger": Card(
         "token-classification",
         'Tags the part of speech of each word: "my dog ate the assignment" is possessive, noun,\n'
@@ -191,7 +203,8 @@ def write_card(folder: Path, runs: str) -> str:
         summary=card.summary,
         architecture=f"`{config['architectures'][0]}`, a format of our own (docs/checkpoints.md): "
         f"cell `{config['cell']}`, {directions}, {config['vocab_size']} tokens of width "
-        f"{config['embedding_size']}, states of {config['hidden_size']}",
+        f"{config['embedding_size']}, states of {config['hidden_size']}"
+        + (f", attention of {config['attention_size']}" if "attention_size" in config else ""),
         runs=runs,
         measured=_MEASURED,
         scores=scores,

@@ -1,8 +1,8 @@
 """The networks of the recurrent examples out of `torch.nn`'s layers, and their checkpoints.
 
-They are trained and measured with PyTorch's own layers, so that the served networks, which are ours
-(`export/models/recurrent/rnn_encoder.py`, `rnn_lm.py`), are compared with something else than
-themselves.
+They are trained and measured with PyTorch's own layers, and loops over whole texts where it has
+none, so that the served networks, which are ours (`export/models/recurrent/rnn_encoder.py`,
+`rnn_lm.py`), are compared with something else than themselves.
 
 All are a `tokenizer.json` with a vocabulary of the training texts; `<unk>` is what is not in it.
 """
@@ -94,6 +94,79 @@ def _tokenizer(
     return tokenizer
 
 
+class SearchedRnn(nn.Module):
+    """One layer of the cell that Zoph & Le 2017 found, its parameters named as those of `nn.RNN`.
+
+    The cell is `NASCell` of TensorFlow's contrib.
+    """
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        far = hidden**-0.5  # as in torch
+        self.weight_ih_l0 = nn.Parameter(torch.empty(8 * hidden, width).uniform_(-far, far))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(8 * hidden, hidden).uniform_(-far, far))
+        self.bias_ih_l0 = nn.Parameter(torch.zeros(8 * hidden))
+        self.bias_hh_l0 = nn.Parameter(torch.zeros(8 * hidden))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        """(B, T, E) → (B, T, H)."""
+        fed = nn.functional.linear(x, self.weight_ih_l0, self.bias_ih_l0)
+        hidden = memory = fed.new_zeros(len(x), self.weight_hh_l0.shape[1])
+        found = []
+        for now in fed.unbind(1):
+            recurred = nn.functional.linear(hidden, self.weight_hh_l0, self.bias_hh_l0)
+            both = zip(now.chunk(8, -1), recurred.chunk(8, -1), strict=True)
+            first = [a * b if at == 3 else a + b for at, (a, b) in enumerate(both)]
+            gates = [first[at].sigmoid() for at in (0, 2, 5, 7)]
+            added = (gates[0] * first[1].relu()).tanh() + memory
+            memory = added.tanh() * (gates[1] + first[3].relu()).tanh()
+            out = (first[4].tanh() * gates[2]).tanh() + (first[6].tanh() + gates[3]).sigmoid()
+            hidden = (memory * out.tanh()).tanh()
+            found.append(hidden)
+        return torch.stack(found, dim=1), None
+
+
+class TapeLstm(nn.Module):
+    """One layer of a Long Short-Term Memory-Network (Cheng et al. 2016, §3.1).
+
+    Args:
+        attention: Width of the network that scores earlier states.
+    """
+
+    def __init__(self, width: int, hidden: int, attention: int) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(width, hidden)
+        self.query = nn.Linear(width + hidden, attention, bias=False)
+        self.key = nn.Linear(hidden, attention)
+        self.score = nn.Linear(attention, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, E) → (B, T, H)."""
+        summary = memory = x.new_zeros(len(x), self.cell.hidden_size)
+        keys: list[Tensor] = []
+        tape: list[Tensor] = []
+        for now in x.unbind(1):
+            if tape:
+                query = self.query(torch.cat([now, summary], dim=-1))
+                scores = self.score((query[:, None] + torch.stack(keys, dim=1)).tanh())
+                mixed = (scores.softmax(dim=1) * torch.stack(tape, dim=1)).sum(dim=1)
+                summary, memory = mixed.chunk(2, dim=-1)
+            hidden, kept = self.cell(now, (summary, memory))
+            keys.append(self.key(hidden))
+            tape.append(torch.cat([hidden, kept], dim=-1))
+        return torch.stack(tape, dim=1).chunk(2, dim=-1)[0]
+
+
+class TapeLstms(nn.ModuleList):
+    """Layers of an LSTMN, each reading the states of the one below."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        """(B, T, E) → (B, T, H)."""
+        for layer in self:
+            x = layer(x)
+        return x, None
+
+
 CELLS: Mapping[str, Any] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru-reset-after": nn.GRU}
 CLASSES, TAGGING, NEXT = (
     "RnnForSequenceClassification",
@@ -117,24 +190,35 @@ class Network(nn.Module):
         self.is_bidirectional = config.get("bidirectional", False)
         width, hidden = config["embedding_size"], config["hidden_size"]
         self.embedding = nn.Embedding(config["vocab_size"], width)
-        self.rnn = CELLS[config["cell"]](
-            width,
-            hidden,
-            config.get("num_layers", 1),
-            batch_first=True,
-            bidirectional=self.is_bidirectional,
-        )
+        self.rnn = self._layers(width, hidden)
         if self.kind == NEXT:
             self.output = nn.Linear(hidden, config["vocab_size"])
         else:
             classes = len(config["id2label"])
             self.classifier = nn.Linear(hidden * (1 + self.is_bidirectional), classes)
 
+    def _layers(self, width: int, hidden: int) -> nn.Module:
+        if "attention_size" in self.config:
+            return TapeLstms([TapeLstm(width, hidden, self.config["attention_size"])])
+        if self.config["cell"] == "nas":
+            return SearchedRnn(width, hidden)
+        made: nn.Module = CELLS[self.config["cell"]](
+            width,
+            hidden,
+            self.config.get("num_layers", 1),
+            batch_first=True,
+            bidirectional=self.is_bidirectional,
+        )
+        return made
+
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, T) right-padded, (B,) → logits: (B, T, V), (B, T, C), or (B, C) of a classifier."""
         embedded = self.embedding(tokens)
         if self.kind == NEXT:  # padding follows what is scored
-            return self.output(self.rnn(embedded)[0])
+            is_loop = not isinstance(self.rnn, nn.RNNBase)  # whose many casts take longer
+            with torch.autocast("cpu", enabled=torch.is_autocast_enabled("cpu") and not is_loop):
+                states = self.rnn(embedded)[0]
+            return self.output(states)
         with torch.autocast(
             "cpu", enabled=False
         ):  # twice as slow in bfloat16 where rows are ragged
@@ -206,10 +290,10 @@ def initialise(network: Network) -> None:
     """
     hidden = network.config["hidden_size"]
     for name, weight in network.rnn.named_parameters():
-        if name.startswith("weight_hh"):
+        if "weight_hh" in name:
             for block in weight.data.split(hidden):
                 nn.init.orthogonal_(block)
-        elif name.startswith("bias_ih") and network.config["cell"] == "lstm":
+        elif "bias_ih" in name and network.config["cell"] == "lstm":
             weight.data[hidden : 2 * hidden] = 1  # the gates i, f, g, o stand in this order
 
 

@@ -65,6 +65,28 @@ EXAMPLES = (
         peak_lr=6e-3,
     ),
     Example(
+        "history-lstmn-lm-words",
+        Words,
+        {
+            "model_type": "lstmn-lm",
+            "cell": "lstm",
+            "embedding_size": 64,
+            "hidden_size": 88,
+            "attention_size": 64,
+        },
+        steps=600,
+        batch=64,
+        peak_lr=6e-3,
+    ),
+    Example(
+        "history-nas-lm-words",
+        Words,
+        {"cell": "nas", "embedding_size": 64, "hidden_size": 76},
+        steps=600,
+        batch=64,
+        peak_lr=6e-3,
+    ),
+    Example(
         "history-rnn-tagger",
         PartsOfSpeech,
         {"cell": "lstm", "embedding_size": 48, "hidden_size": 48, "bidirectional": True},

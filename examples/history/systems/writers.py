@@ -44,8 +44,9 @@ LANGUAGE_MODELS = Group(
     story="""English sentences of `examples/texts/grammar.py`, each scored as a whole: by the
 log-probabilities that `/v1/generate` returns of an echoed prompt. Bits per character and perplexity
 per word do not depend on how a model divides text into tokens, so characters, words and byte pairs
-compare; lower is better. GPT-2 reads the same paragraphs, but three quarters of its training are
-episodes of another kind.""",
+compare; lower is better. The three over words have about the same number of parameters (251,000 to
+254,000) and are trained on the same paragraphs, with the same steps and learning rate. GPT-2 reads
+the same paragraphs, but three quarters of its training are episodes of another kind.""",
     systems=(
         System(
             checkpoint="history-rnn-lm-words",
@@ -62,6 +63,22 @@ episodes of another kind.""",
             paper="Graves, arXiv 1308.0850",
             idea="With gates, a state lasts long enough to spell words one character at a time.",
             command="python -m examples.history.recurrent.train --only history-rnn-lm-chars",
+        ),
+        System(
+            checkpoint="history-lstmn-lm-words",
+            title="Long Short-Term Memory-Network",
+            year=2016,
+            paper="Cheng, Dong and Lapata, arXiv 1601.06733",
+            idea="A step attends to the states of all words so far, instead of reading one.",
+            command="python -m examples.history.recurrent.train --only history-lstmn-lm-words",
+        ),
+        System(
+            checkpoint="history-nas-lm-words",
+            title="Searched cell over words",
+            year=2017,
+            paper="Zoph and Le, arXiv 1611.01578",
+            idea="A cell that no one designed: a controller chose its operations, by trial.",
+            command="python -m examples.history.recurrent.train --only history-nas-lm-words",
         ),
         System(
             checkpoint="example-gpt",

@@ -2,12 +2,14 @@
 
 Papers: Elman 1990; Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000 (LSTM);
 Gers & Schmidhuber 2000 (peepholes, in the notation of Graves 2013, arXiv 1308.0850, eq. 7 to 11);
-Cho et al. 2014, §2.3 (GRU, arXiv 1406.1078); Jozefowicz et al. 2015, §4 (MUT1 to MUT3).
+Cho et al. 2014, §2.3 (GRU, arXiv 1406.1078); Jozefowicz et al. 2015, §4 (MUT1 to MUT3); Zoph & Le
+2017, "Neural Architecture Search with Reinforcement Learning", §4.2 (NAS, arXiv 1611.01578).
 
 Parameters are those of `torch.nn.RNN`, `LSTM` and `GRU`, gates in the same order, so that their
 weights fit; `torch.nn.GRU` is `gru-reset-after`, another function than the paper's. MUT1 and MUT2
 add the input itself to what is H wide; an input of another width goes through a matrix first, for
-which the paper has no symbol.
+which the paper has no symbol. NAS is the paper's cell of base 8 as its authors published it
+(`NASCell` of TensorFlow's contrib), without the projection; there W has no bias.
 
 Legend: B batch, D width of an input, H width of a state.
 
@@ -216,6 +218,28 @@ class MUT3(Cell):
         return (_mix(new, candidate, state),)
 
 
+class NAS(Cell):
+    """Of sums s of W x and U h, the fourth a product: a tree of them, in which c is added.
+
+    c' = tanh(tanh(σ(s1) relu(s2)) + c) tanh(σ(s3) + relu(s4)),
+    h' = tanh(c' tanh(tanh(tanh(s5) σ(s6)) + σ(tanh(s7) + σ(s8)))).
+    """
+
+    states = ("state", "cell")
+    input_blocks = recurrent_blocks = 8
+
+    def forward(self, fed: Tensor, states: States) -> States:
+        """(B, 8·H), (h, c) → (h', c')."""
+        state, cell = states
+        given, recurred = fed.chunk(8, dim=-1), self.recurrence(state).chunk(8, dim=-1)
+        one, two, three, _, five, six, seven, eight = map(torch.add, given, recurred)
+        product = (given[3] * recurred[3]).relu()
+        injected = ((one.sigmoid() * two.relu()).tanh() + cell).tanh()
+        cell = injected * (three.sigmoid() + product).tanh()
+        out = (five.tanh() * six.sigmoid()).tanh() + (seven.tanh() + eight.sigmoid()).sigmoid()
+        return (cell * out.tanh()).tanh(), cell
+
+
 def _mix(new: Tensor, candidate: Tensor, state: Tensor) -> Tensor:
     """`new` is the share of the candidate."""
     return new * candidate + (1 - new) * state
@@ -230,6 +254,7 @@ CELLS: dict[str, type[Cell]] = {
     "mut1": MUT1,
     "mut2": MUT2,
     "mut3": MUT3,
+    "nas": NAS,
 }
 """Name in `config.json` → cell."""
 

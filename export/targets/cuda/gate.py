@@ -32,7 +32,7 @@ from export.precision import Precision
 from export.quantization.int8_parity import join_numbers, row_cosines
 from export.targets.cuda.signature import Types, opset_of, value_types
 from export.tokenizer.special_token_templates import Framing
-from inference.bundle.manifest import Bundle, Growth, Manifest
+from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.engine import decode
 from inference.engine.runner_factory import make_runner
 
@@ -174,8 +174,8 @@ def kind_of(manifest: Manifest) -> str:
     """encoder, transformer or recurrent."""
     if manifest.generator is None:
         return "encoder"
-    grows = any(state.growth is Growth.APPEND for state in manifest.states)
-    return "transformer" if grows else "recurrent"
+    is_recurrent = manifest.graphs["step"].max_tokens_per_call == 1
+    return "recurrent" if is_recurrent else "transformer"
 
 
 def compare_low(

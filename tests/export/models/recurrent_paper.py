@@ -102,6 +102,27 @@ def mut3(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     return np.tanh(affine(U_h, r * h) + affine(W_h, x)) * z + h * (1 - z), c
 
 
+def nas(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    """Zoph and Le 2017, base 8, line by line as `NASCell` of TensorFlow's contrib has it."""
+    X = [affine(W, x) for W in blocks(w, "input", 8)]
+    M = [affine(U, h) for U in blocks(w, "recurrence", 8)]
+    layer1_0 = sigma(X[0] + M[0])
+    layer1_1 = np.maximum(X[1] + M[1], 0)
+    layer1_2 = sigma(X[2] + M[2])
+    layer1_3 = np.maximum(X[3] * M[3], 0)
+    layer1_4 = np.tanh(X[4] + M[4])
+    layer1_5 = sigma(X[5] + M[5])
+    layer1_6 = np.tanh(X[6] + M[6])
+    layer1_7 = sigma(X[7] + M[7])
+    l2_0 = np.tanh(layer1_0 * layer1_1)
+    l2_1 = np.tanh(layer1_2 + layer1_3)
+    l2_2 = np.tanh(layer1_4 * layer1_5)
+    l2_3 = sigma(layer1_6 + layer1_7)
+    l2_0 = np.tanh(l2_0 + c)
+    c = l2_0 * l2_1
+    return np.tanh(c * np.tanh(l2_2 + l2_3)), c
+
+
 def added(w: Weights, x: Array) -> Array:
     """The input where it is added to a state, through a matrix if it has another width."""
     return w["bypass.weight"] @ x if "bypass.weight" in w else x
@@ -116,6 +137,7 @@ EQUATIONS = {
     "mut1": mut1,
     "mut2": mut2,
     "mut3": mut3,
+    "nas": nas,
 }
 
 
@@ -152,6 +174,7 @@ _BLOCKS = {  # blocks of the input's and of the state's matrix
     "mut1": (2, 2),
     "mut2": (2, 3),
     "mut3": (3, 3),
+    "nas": (8, 8),
 }
 
 
@@ -287,6 +310,59 @@ class RnnForCausalLM(RnnModel):
     def forward(self, input_ids: Tensor) -> Any:
         """(1, T) → logits (1, T, V)."""
         return Outputs(logits=self.output(self.hidden(input_ids)))
+
+
+class LstmnForCausalLM(PaperModel):
+    """Cheng et al. 2016, §3, position by position in float64; names are the paper's."""
+
+    outputs: str | None = None
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.embedding = nn.Embedding(values["vocab_size"], values["embedding_size"])
+        hidden, attention = values["hidden_size"], values["attention_size"]
+        self.rnn, width = nn.ModuleList(), values["embedding_size"]
+        for _ in range(values.get("num_layers", 1)):
+            query = nn.Linear(width + hidden, attention, bias=False)
+            key, score = nn.Linear(hidden, attention), nn.Linear(attention, 1, bias=False)
+            parts = {"cell": nn.LSTMCell(width, hidden), "query": query, "key": key, "score": score}
+            self.rnn.append(nn.ModuleDict(parts))
+            width = hidden
+        self.output = nn.Linear(hidden, values["vocab_size"])
+
+    def forward(self, input_ids: Tensor) -> Any:
+        """(1, T) → logits (1, T, V)."""
+        words = list(self.embedding(input_ids)[0].double().numpy())
+        for layer in self.rnn:
+            words = self.layer(
+                {name: value.double().numpy() for name, value in layer.state_dict().items()}, words
+            )
+        hidden = torch.from_numpy(np.stack(words)).float()
+        return Outputs(logits=self.output(hidden)[None])
+
+    def layer(self, w: Weights, inputs: Sequence[Array]) -> list[Array]:
+        """§3.1, eq. 5 to 9; the sums over an empty tape are zero."""
+        width = w["key.weight"].shape[1]
+        W_x, W_h_tilde = np.split(w["query.weight"], [inputs[0].shape[0]], axis=1)
+        W = np.concatenate([w["cell.weight_hh"], w["cell.weight_ih"]], axis=1)
+        b = w["cell.bias_hh"] + w["cell.bias_ih"]
+        H: list[Array] = []
+        C: list[Array] = []
+        h_tilde = np.zeros(width)
+        for x in inputs:
+            a = [
+                w["score.weight"][0]
+                @ np.tanh(w["key.weight"] @ h + w["key.bias"] + W_x @ x + W_h_tilde @ h_tilde)
+                for h in H
+            ]
+            s = softmax(np.array(a)) if a else a
+            h_tilde = sum((s_i * h for s_i, h in zip(s, H, strict=True)), np.zeros(width))
+            c_tilde = sum((s_i * c for s_i, c in zip(s, C, strict=True)), np.zeros(width))
+            i, f, candidate, o = np.split(W @ np.concatenate([h_tilde, x]) + b, 4)
+            c = sigma(f) * c_tilde + sigma(i) * np.tanh(candidate)
+            H.append(sigma(o) * np.tanh(c))
+            C.append(c)
+        return H
 
 
 class RnnSeq2Seq(PaperModel):

@@ -24,6 +24,7 @@ TWIN = twin_with_heads(
         "mut1": (_CLASSES, _ODD | {"cell": "mut1", "num_labels": 3}),
         "mut2": (_CLASSES, _ODD | {"cell": "mut2", "num_labels": 3, "pooling": "max"}),
         "mut3": (_TAGS, _TINY | {"cell": "mut3", "num_labels": 3}),
+        "nas": (_TAGS, _ODD | {"cell": "nas", "num_labels": 3}),
     },
     module="tests.export.models.recurrent_paper",
 )

@@ -15,6 +15,14 @@ _TINY = {
     "pad_token_id": 3,
 }
 _ODD = _TINY | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2}
+_LSTMN = _TINY | {"attention_size": 11}
+LSTMN = Twin(
+    reference="tests.export.models.recurrent_paper:LstmnForCausalLM",
+    configs={
+        "plain": _LSTMN,
+        "odd": _LSTMN | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2},
+    },
+)
 TWIN = Twin(
     reference="tests.export.models.recurrent_paper:RnnForCausalLM",
     configs={
@@ -26,5 +34,6 @@ TWIN = Twin(
         "mut1": _ODD | {"cell": "mut1"},
         "mut2": _TINY | {"cell": "mut2"},
         "mut3": _ODD | {"cell": "mut3"},
+        "nas": _ODD | {"cell": "nas"},
     },
 )
