@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, Literal
 
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
@@ -104,7 +103,7 @@ PROCESSORS = {
         None,
         OPENAI,
         steps=(("do_resize", True),),
-        resolutions=tuple(product(range(384, 2305, 384), repeat=2)),
+        resolutions=tuple((a, b) for a in range(384, 2305, 384) for b in range(384, 2305, 384)),
     ),
     "Qwen2VL": Processor("exact", 56, None, OPENAI, pixels=(56 * 56, 28 * 28 * 1280)),
     "ConvNext": Processor(  # see `_crop_of_smaller`

@@ -163,7 +163,8 @@ class MosesPair(SentencePiecePair):
     def __init__(self, spec: TokenizerSpec, folder: Path, rows: Rows = ANY) -> None:
         super().__init__(spec, folder, rows)
         language = spec.languages[1]
-        self._joining = _sacremoses().MosesDetokenizer(language)
+        # Imported here: it takes a third of a second, which other tokenizers need not wait for.
+        self._joining = import_module("sacremoses").MosesDetokenizer(language)
         self._looks_ahead = language in _LOOKING_AHEAD
 
     def _sides(self, spec: TokenizerSpec, folder: Path) -> tuple[Any, Any]:
@@ -227,7 +228,7 @@ class _MosesPieces:
     def __init__(
         self, language: str, known: Iterable[str], merges: Sequence[tuple[str, str]]
     ) -> None:
-        moses = _sacremoses()
+        moses = import_module("sacremoses")
         self._normalizer = moses.MosesPunctNormalizer(language, pre_replace_unicode_punct=True)
         self._words = moses.MosesTokenizer(language)
         made = (text for pair in merges for text in (*pair, "".join(pair)))
@@ -245,15 +246,6 @@ class _MosesPieces:
         text = "".join(each for each in text if not unicodedata.category(each).startswith("C"))
         words = self._words.tokenize(text, aggressive_dash_splits=True)
         return [token.value for word in words for token in self._pairs.tokenize(word)]
-
-
-def _sacremoses() -> Any:
-    try:
-        return import_module("sacremoses")
-    except ImportError:
-        raise BundleError(
-            "Moses' rules of words need sacremoses: pip install 'triptych[moses]'"
-        ) from None
 
 
 class FastTokenizer:

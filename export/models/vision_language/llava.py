@@ -397,6 +397,8 @@ class CanvasReader(nn.Module):
     as symbols would take minutes.
     """
 
+    sizes: Tensor
+
     def __init__(self, grid: TileGrid, resolutions: Sequence[tuple[int, int]]) -> None:
         super().__init__()
         self.grid = grid

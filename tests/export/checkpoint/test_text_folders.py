@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from export.registry import architecture
 from export.tokenizer.languages import aliases, prefix_section, token_section, translation_prefixes
 from export.tokenizer.tokenizer import PAIRS, fast_tokenizer, moses_pair
 from inference.bundle.inputs import TokenizerSpec
-from inference.errors import BundleError, CheckpointError
+from inference.errors import CheckpointError
 from inference.processing.tokenizer import Tokenizer
 from inference.processing.tokenizer_kinds import FastTokenizer, MosesPair, SentencePiecePair
 from inference.tasks.translation.languages import LanguageTokens, token_direction
@@ -145,14 +144,6 @@ def test_moses_tokenizers_that_are_not_supported_are_refused(
     file.write_text(json.dumps(json.loads(file.read_text()) | settings))
     with pytest.raises(CheckpointError, match=named):
         moses_pair(Checkpoint(tmp_path, "x", {}))
-
-
-def test_missing_sacremoses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fsmt_tokenizer(tmp_path).save_pretrained(tmp_path)
-    spec, _ = moses_pair(Checkpoint(tmp_path, "x", {}))
-    monkeypatch.setitem(sys.modules, "sacremoses", None)
-    with pytest.raises(BundleError, match=r"pip install 'triptych\[moses\]'"):
-        MosesPair(spec, tmp_path)
 
 
 @pytest.mark.parametrize("kind", LANGUAGES)
