@@ -20,7 +20,8 @@ LSTMN = Twin(
     reference="tests.export.models.recurrent_paper:LstmnForCausalLM",
     configs={
         "plain": _LSTMN,
-        "odd": _LSTMN | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2},
+        "odd": _LSTMN
+        | {"embedding_size": 27, "hidden_size": 41, "attention_size": 37, "num_layers": 2},
     },
 )
 TWIN = Twin(
