@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GENERATED = ("*_pb2.py", "*_pb2_grpc.py")
 FOLDERS = sorted(
-    {path.relative_to(ROOT).parts[0] for path in ROOT.glob("*/**/*.py")} - {"tests", "shared"}
+    {path.relative_to(ROOT).parts[0] for path in ROOT.glob("[!.]*/**/*.py")} - {"tests", "shared"}
 )
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -23,7 +23,7 @@ Method = ast.FunctionDef | ast.AsyncFunctionDef
 def classes(folder: str) -> Iterator[tuple[Path, ast.ClassDef]]:
     """Public classes that are not inside a function."""
     for path in sorted((ROOT / folder).rglob("*.py")):
-        if any(path.match(pattern) for pattern in GENERATED) or ".venv" in path.parts:
+        if any(path.match(pattern) for pattern in GENERATED):
             continue
         bodies: list[list[ast.stmt]] = [ast.parse(path.read_text(encoding="utf-8")).body]
         for body in bodies:
