@@ -115,10 +115,12 @@ def _write_llava_next(folder: Path) -> None:
             "text_config": {**configs["odd"]["text_config"], "max_position_embeddings": 256},
             "vision_config": {**configs["odd"]["vision_config"], "image_size": 16, "patch_size": 8},
             "image_grid_pinpoints": sizes,
+            "video_token_index": 58,
         },
         seed=4,  # of which pictures change every answer
     )
-    tokenizer = _tokenizer("<s> $A", bos_token="<s>", eos_token="</s>")
+    video = ["<video>"] if folder.name == "llava_onevision" else []
+    tokenizer = _tokenizer("<s> $A", video, bos_token="<s>", eos_token="</s>")
     tokenizer.save_pretrained(folder)
     square = {"height": 16, "width": 16}
     recipe: Any = LlavaOnevisionImageProcessorPil(size=square, image_grid_pinpoints=sizes)
