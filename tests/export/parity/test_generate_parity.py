@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,13 @@ from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.generation import Generation
-from tests.export.conftest import Bundles, TwinPair, Twins
+from tests.export.conftest import Bundles, TwinPair, Twins, export_graphs, pair_of
 from tests.export.models.captions import Hypotheses, generate
 from tests.export.models.interleaved import of_request, prompt_images
 from tests.export.oracle import normalised
 from tests.export.sources import flattened_patches, source_or_prompt
 from tests.export.twin import EXPORTED
-from tests.export.twins import generators
+from tests.export.twins import generators, make_twin
 
 LENGTHS = (3, 9, 1, 6)
 GENERATORS = generators(is_transformers=True)
@@ -83,6 +84,25 @@ def test_torch_runner_generates_what_transformers_generates(
     check(twin, bundle, TorchRunner(twin.graphs(), bundle.manifest))
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("name", GENERATORS)
+def test_engine_generates_what_transformers_generates_from_other_weights(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    """Three more seeds; how many tokens were compared is printed, which `pytest -s` shows."""
+    twin = pair_of(name, "odd", tmp_path, make_twin(name, "odd", tmp_path, seed=seed))
+    graphs = twin.graphs()
+    manifest, _ = build_manifest(Request("twin"), 1, twin.source, graphs)
+    export_graphs(graphs, manifest, tmp_path)
+    bundle = Bundle(tmp_path / manifest.name, manifest)
+    counts = [
+        check(twin, changed, OrtRunner(changed, threads=1), seed)
+        for changed in (with_rules(bundle, RULES[rules]) for rules in ("greedy", "beam-4"))
+    ]
+    print(f"{name}, seed {seed}: {sum(counts)} tokens")
+
+
 def with_rules(bundle: Bundle, rules: dict[str, Any]) -> Bundle:
     """The bundle with these generation parameters."""
     generation = bundle.manifest.generation
@@ -90,21 +110,31 @@ def with_rules(bundle: Bundle, rules: dict[str, Any]) -> Bundle:
     return replace(bundle, manifest=bundle.manifest.model_copy(update={"generation": changed}))
 
 
-def check(twin: TwinPair, bundle: Bundle, runner: Runner) -> None:
-    """Asserts that the engine over a runner returns `transformers`' tokens and scores."""
+def check(twin: TwinPair, bundle: Bundle, runner: Runner, seed: int = 3) -> int:
+    """Asserts that the engine over a runner returns `transformers`' tokens and scores.
+
+    Args:
+        seed: Of what is read.
+
+    Returns:
+        How many tokens were compared.
+    """
     merged = bundle.manifest.generation
     assert merged is not None
-    requests = _requests(bundle, merged)
+    count = 0
+    requests = _requests(bundle, merged, seed)
     for request, answer in zip(requests, decode(runner, requests), strict=True):
         wanted = _transformers(twin, request, merged)
         assert len(answer.hypotheses) == len(wanted)
         for hypothesis, (tokens, score) in zip(answer.hypotheses, wanted, strict=True):
             assert list(hypothesis.token_ids) == tokens
             assert score is None or hypothesis.score == pytest.approx(score, abs=1e-4)
+            count += len(tokens)
+    return count
 
 
-def _requests(bundle: Bundle, rules: Generation) -> list[EngineRequest]:
-    random = np.random.default_rng(3)
+def _requests(bundle: Bundle, rules: Generation, seed: int) -> list[EngineRequest]:
+    random = np.random.default_rng(seed)
     return [EngineRequest(rules, **source_or_prompt(bundle, random, length)) for length in LENGTHS]
 
 
