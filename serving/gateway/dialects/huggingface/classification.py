@@ -1,4 +1,4 @@
-"""`text_classification`, `image_classification` and `zero_shot_classification`."""
+"""Texts, images, images with questions, and texts with candidates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inference.errors import InvalidRequest
 from inference.tasks.classify import TASK
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from serving.gateway.dialects.all_or_nothing import ConvertedRequest
-from serving.gateway.dialects.huggingface.images import LabelScore
+from serving.gateway.dialects.huggingface.images import AskingBody, LabelScore, ScoredAnswer
 from serving.gateway.dialects.huggingface.route import (
     HuggingFaceRoute,
     PipelineTruncating,
@@ -22,7 +22,7 @@ from serving.gateway.dialects.huggingface.route import (
     value_at,
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.messages import ClosedMessage, optional
+from triptych.messages import optional
 from triptych.tasks.classify import MAX_TOP_K, ClassifyRequest, TextPair
 from triptych.tasks.zero_shot import MAX_LABELS
 
@@ -30,7 +30,7 @@ DEFAULT_TEMPLATE = "This example is {}."
 
 
 class ClassificationParameters(PipelineTruncating):
-    """Parameters of the three methods; the last three are those of `zero_shot_classification`.
+    """Parameters of the methods; the last three are those of `zero_shot_classification`.
 
     Of a text with a candidate, the longer one is cut first.
     """
@@ -44,10 +44,12 @@ class ClassificationParameters(PipelineTruncating):
     hypothesis_template: str | None = optional(f"Contains {{}}. Default: {DEFAULT_TEMPLATE!r}.")
 
 
-class ClassificationBody(ClosedMessage):
-    """Body of `POST /hf/classify/{model}`, where it is not an image itself."""
+class ClassificationBody(AskingBody):
+    """Body of `POST /hf/classify/{model}`, where it is not an image itself.
 
-    inputs: str = Field(description="A text; for a model of images, base64 or a data URI.")
+    `inputs` is a text or, for a model of images, base64 or a data URI.
+    """
+
     parameters: ClassificationParameters | None = None
 
 
@@ -59,19 +61,19 @@ class HypothesesRequest(ConvertedRequest):
 
 
 class ClassifyRoute(HuggingFaceRoute):
-    """The three methods of classifiers."""
+    """The methods of classifiers."""
 
     path = "/hf/classify/{model}"
     task = TASK
     body = ClassificationBody
-    answer = list[LabelScore] | list[list[LabelScore]]
+    answer = list[LabelScore] | list[list[LabelScore]] | list[ScoredAnswer]
     summary = (
-        "Classify a text or an image, for `text_classification`, `image_classification` and "
-        "`zero_shot_classification` of `InferenceClient`."
+        "Classify a text or an image, for `text_classification`, `image_classification`, "
+        "`visual_question_answering` and `zero_shot_classification` of `InferenceClient`."
     )
     takes_images = True
     fields = {
-        "texts": "inputs",
+        "texts": "only_input",
         "top_k": "parameters.top_k",
         "function_to_apply": "parameters.function_to_apply",
         "truncate": "parameters.truncates",
@@ -84,11 +86,15 @@ class ClassifyRoute(HuggingFaceRoute):
         given = None if isinstance(body, bytes) else body.parameters
         if isinstance(body, bytes) or given is None or given.candidate_labels is None:
             return super().convert(body, request, service)
+        if body.asked is not None:
+            raise InvalidRequest(
+                "candidate_labels are of a text: leave the question out", field="question"
+            )
         model = service.catalog.find(request.path_params["model"])
         hypotheses = Hypotheses.of(given, model)
         message = ClassifyRequest(
             model=model.name,
-            pairs=[TextPair(first=body.inputs, second=text) for text in hypotheses.texts],
+            pairs=[TextPair(first=body.only_input, second=text) for text in hypotheses.texts],
             function_to_apply="none",  # the logits of all labels
             top_k=MAX_TOP_K,
             truncate=given.truncates,
@@ -105,6 +111,8 @@ class ClassifyRoute(HuggingFaceRoute):
         for name in ("multi_label", "hypothesis_template"):
             if value_at(body, f"parameters.{name}") is not None:
                 raise InvalidRequest(f"{name} needs candidate_labels", field=name)
+        if body.asked is not None:
+            return found | {"images": found["texts"], "texts": body.asked}
         assert model is not None
         if TASK.name in model.sections and list(TASK.inputs(model)) == ["images"]:
             found["images"] = found.pop("texts")
@@ -112,12 +120,14 @@ class ClassifyRoute(HuggingFaceRoute):
 
     def render(
         self, request: TaskRequest, response: TaskResponse
-    ) -> list[LabelScore] | list[list[LabelScore]]:
+    ) -> list[LabelScore] | list[list[LabelScore]] | list[ScoredAnswer]:
         """The labels, best first; of a text as the first of a list, where the client reads it."""
         if isinstance(request, HypothesesRequest) and request.hypotheses is not None:
             logits = [{one.label: one.score for one in item.labels} for item in response.data]
             return request.hypotheses.rank(logits)
         (item,) = response.data
+        if request.images and getattr(request.message, "texts", None):
+            return [ScoredAnswer.copy_of(one) for one in item.labels]
         scores = [LabelScore.copy_of(one) for one in item.labels]
         return scores if request.images else [scores]
 

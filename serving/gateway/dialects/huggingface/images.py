@@ -58,7 +58,7 @@ class ImageToTextParameters(ClosedMessage):
     generation_parameters: CaptionSearch | None = None
 
 
-Question = Annotated[str, Field(min_length=1, description="What is asked about the image.")]
+Question = Annotated[str, Field(pattern=r"\S", description="What is asked about the image.")]
 
 
 class AskedImage(ClosedMessage):
@@ -68,23 +68,28 @@ class AskedImage(ClosedMessage):
     image: Annotated[str, BASE64]
 
 
-class ImageToTextBody(ClosedMessage):
-    """Body of `POST /hf/caption/{model}`, where it is not the image itself."""
+class AskingBody(ClosedMessage):
+    """Of `visual_question_answering`, `document_question_answering`, or one that asks nothing."""
 
     inputs: Annotated[str, BASE64] | AskedImage
-    parameters: ImageToTextParameters | None = None
     question: Question | None = None
     image: str | None = optional("The same as inputs, which `visual_question_answering` repeats.")
 
     @property
-    def only_image(self) -> str:
-        """The image, wherever it is."""
+    def only_input(self) -> str:
+        """The image, wherever it is, or what else is read."""
         return self.inputs.image if isinstance(self.inputs, AskedImage) else self.inputs
 
     @property
     def asked(self) -> str | None:
-        """The question about it."""
+        """The question about the image."""
         return self.inputs.question if isinstance(self.inputs, AskedImage) else self.question
+
+
+class ImageToTextBody(AskingBody):
+    """Body of `POST /hf/caption/{model}`, where it is not the image itself."""
+
+    parameters: ImageToTextParameters | None = None
 
 
 class GeneratedText(ResponseMessage):
@@ -113,7 +118,7 @@ class CaptionRoute(HuggingFaceRoute):
     takes_images = True
 
     fields = {
-        "images": "only_image",
+        "images": "only_input",
         "prompt": "asked",
         "max_new_tokens": "parameters.max_new_tokens",
     }
@@ -166,6 +171,13 @@ class LabelScore(ResponseMessage):
     """A label and its probability."""
 
     label: str
+    score: float
+
+
+class ScoredAnswer(ResponseMessage):
+    """An answer to a question about an image, which is a label, and its probability."""
+
+    answer: Annotated[str, Field(validation_alias="label")]
     score: float
 
 

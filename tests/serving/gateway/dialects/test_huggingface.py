@@ -30,6 +30,7 @@ from tests.inference.tiny_models import (
     box_writer,
     detector,
     image_file,
+    picture_reader,
     text_classifier,
 )
 from tests.inference.tiny_models import served as made
@@ -62,9 +63,14 @@ def entailer() -> LoadedModel:
     return made(text_classifier(labels).model_copy(update={"name": "tiny-nli"}), WordTokenizer())
 
 
+def reader() -> LoadedModel:
+    """Whose labels are answers to questions about pictures."""
+    return made(picture_reader().model_copy(update={"name": "tiny-vqa"}), WordTokenizer())
+
+
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
-    return make_gateway([*all_models()[:3], generator(), *text_models(), entailer()])
+    return make_gateway([*all_models()[:3], generator(), *text_models(), entailer(), reader()])
 
 
 @pytest.fixture
@@ -339,6 +345,29 @@ async def test_image_classification(connect: Connect, parameters: dict[str, Any]
     assert len(told) == parameters.get("top_k", 3)
     with pytest.raises(HfHubHTTPError, match="415"):
         await client.image_classification(b"no image", **parameters)
+
+
+async def test_questions_whose_answers_are_labels(connect: Connect, gateway: Gateway) -> None:
+    client = connect("classify/tiny-vqa")
+    told = await client.visual_question_answering(image_file("blue"), "how many", top_k=2)
+    # The tiny logit of blue is the number of tokens of the question and an end token.
+    assert [(one.answer, one.score) for one in told] == [("blue", 3.0), ("red", 0.0)]
+    asked = {"image": base64_of("red"), "question": "what"}
+    response = await gateway.http.post("/hf/classify/tiny-vqa", json={"inputs": asked})
+    assert response.json()[0] == {"answer": "red", "score": 1.0}
+    for refused, named in (
+        ({"inputs": base64_of("red")}, "only images with texts"),
+        ({"inputs": base64_of("red"), "question": " "}, "question"),
+        (
+            {"inputs": asked, "parameters": {"candidate_labels": ["a", "b"]}},
+            "candidate_labels are of a text",
+        ),
+    ):
+        response = await gateway.http.post("/hf/classify/tiny-vqa", json=refused)
+        assert (response.status_code, response.json()["error_type"]) == (422, "validation")
+        assert named in response.json()["error"]
+    with pytest.raises(HfHubHTTPError, match="cannot classify images with texts, only texts"):
+        await connect("classify/tiny-classify").visual_question_answering(image_file("red"), "a")
 
 
 async def test_image_needs_no_content_type(gateway: Gateway) -> None:
