@@ -157,8 +157,10 @@ def test_memory_of_dead_stubs_is_that_of_regions_without_a_process(
     server = ServerLifetime(settings(tmp_path), print)
     assert server.shared_memory() == (0, 0), "it is not started"
     server._files, server._process = files, SimpleNamespace(pid=os.getpid())
-    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    with subprocess.Popen([*sleep, held.name]) as stub:
+    sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    with subprocess.Popen([*sleep, held.name], stdout=subprocess.PIPE) as stub:
+        assert stub.stdout is not None
+        stub.stdout.readline()  # its command line is there
         found = server.shared_memory()
         stub.kill()
     size = {region: region.stat().st_blocks * 512 for region in regions}
