@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -161,6 +161,8 @@ wo Wolof; xh Xhosa; yi Yiddish; yo Yoruba; za Zhuang; zh Chinese; zu Zulu
 """
 NAMES = dict(entry.split(maxsplit=1) for entry in " ".join(_NAMES.split()).split("; "))
 AUTO = "auto"
+_USUAL_BETWEEN = "en"
+"""What LibreTranslate's packages translate from and into."""
 
 
 @dataclass(frozen=True)
@@ -191,18 +193,14 @@ class Translators:
         )
 
     def targets(self, source: str) -> tuple[str, ...]:
-        """What a language is translated into, itself included."""
-        found = {
-            code for each in self._directions() if source in each.sources for code in each.targets
-        }
-        return tuple(sorted(found | {source}))
+        """What a language is translated into, by one model or two, itself included."""
+        direct = self._targets({source})
+        return tuple(sorted(direct | self._targets(direct) | {source}))
 
     def sources(self, target: str) -> tuple[str, ...]:
-        """What is translated into a language, itself included."""
-        found = {
-            code for each in self._directions() if target in each.targets for code in each.sources
-        }
-        return tuple(sorted(found | {target}))
+        """What is translated into a language, by one model or two, itself included."""
+        direct = self._sources({target})
+        return tuple(sorted(direct | self._sources(direct) | {target}))
 
     def spellings(self, codes: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """ISO code → those of some listed codes that are of the language."""
@@ -215,15 +213,20 @@ class Translators:
                 found[name] = (*found.get(name, ()), code)
         return found
 
-    def model(self, source: str, target: str) -> LoadedModel:
-        """The model of a pair.
+    def path(self, source: str, target: str) -> tuple[LoadedModel, str | None]:
+        """The model that translates into the target, and the language it reads if not the source.
+
+        Of several languages in between English is preferred, then the first in order of codes.
 
         Raises:
-            InvalidRequest: no model has it. Two models that have it together are not joined.
+            InvalidRequest: neither a model has the pair, nor two of them.
         """
-        for model, directions in self.offers:
-            if any((source, target) in each for each in directions):
-                return model
+        between = sorted(self._targets({source}) & self._sources({target}))
+        between.sort(key=lambda code: code != _USUAL_BETWEEN)
+        for via in (None, *between):
+            for model, directions in self.offers:
+                if any((via or source, target) in each for each in directions):
+                    return model, via
         targets = ", ".join(code for code in self.targets(source) if code != source) or "none"
         raise InvalidRequest(
             f"target is not available from that source; supported are: {targets}", field="target"
@@ -242,6 +245,16 @@ class Translators:
                 return listed[form]
         known = ", ".join(self.codes) or "none"
         raise InvalidRequest(f"{field} is not supported; supported are: {known}", field=field)
+
+    def _targets(self, sources: Set[str]) -> Set[str]:
+        """What one model translates any of them into."""
+        found = (each.targets for each in self._directions() if each.sources & sources)
+        return frozenset().union(*found)
+
+    def _sources(self, targets: Set[str]) -> Set[str]:
+        """What one model translates into any of them."""
+        found = (each.sources for each in self._directions() if each.targets & targets)
+        return frozenset().union(*found)
 
     def _directions(self) -> Iterable[LanguagePairs]:
         return (each for _, directions in self.offers for each in directions)

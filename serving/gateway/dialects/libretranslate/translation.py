@@ -29,7 +29,7 @@ ALIGNMENT = "return_attention"
 
 @dataclass(frozen=True)
 class Translator:
-    """One model in one direction; it is None where both languages are the same.
+    """A direction, and the model that translates into the target; None from a language to itself.
 
     Attributes:
         service: Serves the model.
@@ -38,6 +38,7 @@ class Translator:
         model: The model.
         source: Language of the texts.
         target: Language to translate into.
+        via: What another model translates the texts into first, if this one does not read them.
         places: Of the texts in the request, for errors; empty where it has a single one.
         reasons: Why the translations that were made until now ended; shared by a request's
             translators.
@@ -49,6 +50,7 @@ class Translator:
     model: LoadedModel | None
     source: str
     target: str
+    via: str | None
     places: Sequence[int]
     reasons: list[str]
 
@@ -115,7 +117,9 @@ class Translator:
             raise with_name(error, self.name, self.places) from None
 
     async def _align(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
-        """Translations with alignments; without, from models that have none."""
+        """Translations with alignments; without, from models that have none, and from two."""
+        if self.via is not None:
+            return await self._translate(texts, batch)
         try:
             return await self._translate(texts, batch, return_attention=True)
         except ServingError as error:
@@ -134,10 +138,11 @@ class Translator:
         """
         assert self.model is not None
         message = TranslateRequest(
-            model=self.model.name,
+            model=self.model.name if self.via is None else None,
             texts=[texts[place] for place in batch],
             source=self.source,
             target=self.target,
+            via=self.via,
             **parameters,
         )
         try:
@@ -315,5 +320,6 @@ class Directions:
             InvalidRequest: the direction is not served.
         """
         into = self._into
-        model = None if source == into else self._offered.model(source, into)
-        return Translator(self.service, self.route, name, model, source, into, places, self.reasons)
+        model, via = (None, None) if source == into else self._offered.path(source, into)
+        names = self.route, name
+        return Translator(self.service, *names, model, source, into, via, places, self.reasons)

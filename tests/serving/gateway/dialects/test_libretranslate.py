@@ -84,10 +84,35 @@ async def test_pair_of_languages_chooses_the_model(gateway: Gateway) -> None:
         assert gateway.inference.calls[-1].model == model
 
 
-async def test_two_models_are_not_chained(gateway: Gateway) -> None:
-    response = await post(gateway, "/translate", q="hola", source="es", target="fr")
+async def test_two_models_translate_through_a_language_in_between(
+    make_gateway: MakeGateway,
+) -> None:
+    pairs = [("es", "ca"), ("ca", "fr"), ("es", "en"), ("en", "fr"), ("fr", "de"), ("pt", "ca")]
+    gateway = make_gateway([translator("".join(pair), pair) for pair in pairs])
+    listed = {one["code"]: one["targets"] for one in (await gateway.http.get("/languages")).json()}
+    assert listed["es"] == ["ca", "en", "es", "fr"]  # German is two languages farther
+    assert listed["fr"] == ["de", "fr"]
+    for source, models in (("es", ["esen", "enfr"]), ("pt", ["ptca", "cafr"])):
+        gateway.inference.calls.clear()
+        fields = {"q": ["a", "", "b c"], "source": source, "target": "fr", "alternatives": 1}
+        response = await post(gateway, "/translate", **fields)
+        assert response.json()["translatedText"] == ["a", "", "b c"]
+        assert sorted({call.model for call in gateway.inference.calls}) == sorted(models)
+        further = [one for one in gateway.inference.calls if one.options.num_return_sequences == 2]
+        assert {one.model for one in further} == {models[1]}  # alternatives are the last model's
+    gateway.inference.calls.clear()
+    response = await post(gateway, "/translate", q="hola", source="es", target="de")
     assert (response.status_code, gateway.inference.calls) == (400, [])
-    assert "supported are: en" in error_of(response)
+    assert "supported are: ca, en, fr" in error_of(response)
+
+
+async def test_page_through_a_language_in_between(gateway: Gateway) -> None:
+    page = '<p>a <b>b</b> c</p><p translate="no">d</p>'
+    asked = {"q": page, "source": "es", "target": "fr", "format": "html"}
+    response = await post(gateway, "/translate", **asked)
+    assert response.status_code == 200, response.text
+    assert "d</p>" in response.json()["translatedText"]
+    assert {call.model for call in gateway.inference.calls} == {"spanish", "french"}
 
 
 async def test_text_in_the_target_language_stays_as_it_is(gateway: Gateway) -> None:
@@ -119,12 +144,15 @@ async def test_source_is_identified_among_what_is_translated(gateway: Gateway) -
     text = "Mi hermana trabaja en un restaurante."
     one = (await post(gateway, "/translate", q=text, source="auto", target="en")).json()
     assert one["detectedLanguage"]["language"] == "es"
+    far = (await post(gateway, "/translate", q=text, source="auto", target="fr")).json()
+    assert far["detectedLanguage"] == one["detectedLanguage"]
     assert one["detectedLanguage"]["confidence"] > 80
     two = (await post(gateway, "/translate", q=[text] * 2, source="auto", target="en")).json()
     assert two["detectedLanguage"] == [one["detectedLanguage"]] * 2
-    # Spanish is not translated into French here: what is served decides.
-    other = (await post(gateway, "/translate", q=text, source="auto", target="fr")).json()
-    assert other["detectedLanguage"]["language"] in ("en", "fr")
+    # English is not translated into Spanish here: what is served decides.
+    text = "My sister works in a restaurant."
+    other = (await post(gateway, "/translate", q=text, source="auto", target="es")).json()
+    assert other["detectedLanguage"]["language"] == "es"
 
 
 SPANISH, ENGLISH = "El mundo no es suficiente.", "The world is not enough."
