@@ -122,7 +122,7 @@ def parse_arguments() -> argparse.Namespace:
     """Flags of `python -m benchmarks.speed`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     models = [*KINDS]
-    default = [model for model in models if model not in (*PICTURES, *DECODERS, *LARGE)]
+    default = [model for model in models if model not in (*PICTURES, *DECODERS, *READERS, *LARGE)]
     parser.add_argument("--models", nargs="+", choices=models, default=default)
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
@@ -153,21 +153,26 @@ LARGE = {
     "bart-large": "documents",
 }
 """Encoder-decoders that users of CTranslate2 serve; not among the default models."""
+READERS = ("trocr-base", "blip-base")
+"""Captioners of larger images, with beams; not among the default models."""
 KINDS = {
     "marian-74m": "translate",
     "marian-17m": "translate",
     "gpt2-124m": "generate",
     "captioner-239m": "caption",
+    **dict.fromkeys(READERS, "caption-384"),
     "example-es-en": "example",
     **dict.fromkeys(DECODERS, "generate"),
     **LARGE,
     **{model: model for model in PICTURES},
 }
-NEW_TOKENS = {"translate": 32, "generate": 64, "caption": 16, **dict.fromkeys(PICTURES, 64)}
+NEW_TOKENS = {"translate": 32, "generate": 64, "caption": 16, "caption-384": 20}
+NEW_TOKENS |= dict.fromkeys(PICTURES, 64)
 LENGTHS = {
     "translate": "16–48 → 32",
     "generate": "64 → 64",
     "caption": "224² → 16",
+    "caption-384": "384² → 20",
     "example": "held-out sentences",
     **dict.fromkeys(PICTURES, f"512² + {2 * LETTERS} → 64"),
     "sentences": "8–64 → as many ± 25 %",
@@ -181,7 +186,7 @@ def systems_of(model: str) -> Sequence[System]:
     """CTranslate2 has no models with images, OpenVINO GenAI no SmolVLM, llama.cpp decoders only."""
     if model in DECODERS:
         return (*DECODER_SYSTEMS, *TRANSFORMERS)
-    if KINDS[model] == "caption":
+    if KINDS[model].startswith("caption"):
         return (*OURS, *TRANSFORMERS)
     if model in PICTURES:
         return (*OURS, OUR_BF16, *(GENAI if model == QWEN else ()), *TRANSFORMERS)
@@ -194,7 +199,7 @@ def cells(model: str, batches: Sequence[int], beams: Sequence[int], rounds: int)
     """Every batch size and beam width that is measured for a model; new inputs each round."""
     kind = KINDS[model]
     for width in beams:
-        if width > 1 and kind not in ("translate", "example", *VARIED):
+        if width > 1 and kind not in ("translate", "example", "caption-384", *VARIED):
             continue
         for batch in batches:
             works = (work(kind, batch, width, seed) for seed in range(rounds))

@@ -1,9 +1,9 @@
 """Checkpoints of full size with random weights, and their conversion for each engine.
 
 Weights do not matter for speed, shapes do: GPT-2 of 124M parameters, Marians of the shapes of
-opus-mt (74M) and of browsers' translators (17M), a captioner of ViT-B/16 and GPT-2, Qwen2.5-0.5B,
-Llama 3.2 1B, and the models of `questions`. Lengths are forced, so that every engine does the same
-work. Everything is created once, in a cache folder.
+opus-mt (74M) and of browsers' translators (17M), a captioner of ViT-B/16 and GPT-2, TrOCR and BLIP
+of base size, Qwen2.5-0.5B, Llama 3.2 1B, and the models of `questions`. Lengths are forced, so that
+every engine does the same work. Everything is created once, in a cache folder.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from inference.bundle.reader import newest_bundle
 EXAMPLES = Path(__file__).parents[2] / "examples" / "checkpoints"
 OURS = {"triptych": Runtime.ONNXRUNTIME, "triptych-openvino": Runtime.OPENVINO}
 """Our engine, by the names that tables have for its runtimes."""
+SIDES = {"captioner-239m": 224, "trocr-base": 384, "blip-base": 384}
+"""Pixels of the side of a captioner's images."""
 MARIAN_VOCABULARY = 58_101
 GPT2_VOCABULARY = 50_257
 
@@ -109,20 +111,46 @@ def _captioner(folder: Path) -> None:
         eos_token_id=GPT2_VOCABULARY - 1,
     )
     transformers.VisionEncoderDecoderModel(config).save_pretrained(folder)
-    _byte_tokenizer(folder)
-    shutil.copy(EXAMPLES / "example-captioner" / "preprocessor_config.json", folder)
-    recipe = json.loads((folder / "preprocessor_config.json").read_text())
-    recipe["size"] = {"height": 224, "width": 224}
-    (folder / "preprocessor_config.json").write_text(json.dumps(recipe))
+    _captioner_files(folder, GPT2_VOCABULARY, SIDES["captioner-239m"])
 
 
-def _byte_tokenizer(folder: Path) -> None:
+def _trocr(folder: Path) -> None:
+    decoder = transformers.TrOCRConfig(cross_attention_hidden_size=768, init_std=0.05)
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.ViTConfig(image_size=384, qkv_bias=False),
+        decoder,
+        decoder_start_token_id=2,
+        pad_token_id=1,
+        eos_token_id=2,
+    )
+    transformers.VisionEncoderDecoderModel(config).save_pretrained(folder)
+    _captioner_files(folder, decoder.vocab_size, SIDES["trocr-base"])
+
+
+def _blip(folder: Path) -> None:
+    config = transformers.BlipConfig(
+        text_config={"num_attention_heads": 12, "initializer_range": 0.05},
+        vision_config={"initializer_range": 0.02},
+    )
+    transformers.BlipForConditionalGeneration(config).save_pretrained(folder)
+    _captioner_files(folder, config.text_config.vocab_size, SIDES["blip-base"])
+
+
+def _captioner_files(folder: Path, vocabulary: int, side: int) -> None:
+    _byte_tokenizer(folder, vocabulary)
+    recipe = EXAMPLES / "example-captioner" / "preprocessor_config.json"
+    size = {"size": {"height": side, "width": side}}
+    fields = json.loads(recipe.read_text(encoding="utf-8")) | size
+    (folder / recipe.name).write_text(json.dumps(fields), encoding="utf-8")
+
+
+def _byte_tokenizer(folder: Path, vocabulary: int = GPT2_VOCABULARY) -> None:
     """The example captioner's tokenizer, padded with unused tokens."""
     example = EXAMPLES / "example-captioner"
     shutil.copy(example / "tokenizer_config.json", folder)
     tokenizer = json.loads((example / "tokenizer.json").read_text(encoding="utf-8"))
     words = tokenizer["model"]["vocab"]
-    words |= {f"w{i}": i for i in range(len(words), GPT2_VOCABULARY)}
+    words |= {f"w{i}": i for i in range(len(words), vocabulary)}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
@@ -132,6 +160,8 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "marian-17m": partial(_marian, vocabulary=32_000, width=256, decoder_layers=2, ffn_width=1536),
     "gpt2-124m": _gpt2,
     "captioner-239m": _captioner,
+    "trocr-base": _trocr,
+    "blip-base": _blip,
     "qwen2-vl-224m": make_qwen,
     "smolvlm-256m": make_smolvlm,
 }

@@ -18,7 +18,7 @@ from PIL import Image
 
 from benchmarks.harness.system import System
 from benchmarks.speed import genai, llama_cpp
-from benchmarks.speed.checkpoints import OURS, bundle, checkpoint, ctranslate2_folder
+from benchmarks.speed.checkpoints import OURS, SIDES, bundle, checkpoint, ctranslate2_folder
 from benchmarks.speed.questions import PICTURES, QWEN, picture
 from benchmarks.speed.work import Clock, Item, Timing, Work
 
@@ -43,7 +43,7 @@ class Triptych:
         from inference.engine.scheduler import Capacity
 
         found = bundle(name, precision, cache, OURS[self.runtime])
-        self._manifest = found.manifest
+        self._manifest, self._side = found.manifest, SIDES.get(name, 0)
         # Works share prompts, and models of random weights repeat themselves: neither what is kept
         # of prompts nor drafts may count as speed.
         capacity = Capacity(rows=128, waiting=64, prefix_bytes=0, draft_tokens=0)
@@ -95,7 +95,7 @@ class Triptych:
         return EngineRequest(
             self._manifest.generation.model_copy(update=update),
             source_ids=np.array(item.source, np.int64) if item.source else None,
-            pixels=_pixels(item),
+            pixels=_pixels(item, self._side),
             prompt_ids=item.prompt,
             stream=work.beams == 1,
         )
@@ -219,7 +219,8 @@ class Transformers:
                 max_new_tokens=work.new_tokens,
                 min_new_tokens=work.new_tokens if work.is_forced else 1,
                 stopping_criteria=StoppingCriteriaList([Watch()]),
-                pad_token_id=self._end or 0,
+                # BLIP's `generate` gives it to that of its decoder.
+                **({} if self._name == "blip-base" else {"pad_token_id": self._end or 0}),
             )
         timing.seconds = time.perf_counter() - started_s
         prompt = len(work.items[0].prompt) or 1  # an encoder-decoder's start token
@@ -240,7 +241,7 @@ class Transformers:
         if work.items[0].is_question:
             return self._questions(work)
         if work.items[0].image is not None:
-            images = np.stack([pixels(item.image or 0) for item in work.items])
+            images = np.stack([pixels(item.image or 0, SIDES[self._name]) for item in work.items])
             values = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
             return {"pixel_values": values}
         rows = [item.source or item.prompt for item in work.items]
@@ -285,11 +286,11 @@ def load(system: System, model: str, cache: Path) -> Callable[[dict[str, Any]], 
     return lambda work: asdict(decoder.run(Work.from_json(work)))
 
 
-def _pixels(item: Item) -> Any:
+def _pixels(item: Item, side: int) -> Any:
     """The image of an item: of a question as the list of images that its prompt holds."""
     if item.image is None:
         return None
-    return picture(item.image)[None] if item.is_question else pixels(item.image)
+    return picture(item.image)[None] if item.is_question else pixels(item.image, side)
 
 
 def words(ids: tuple[int, ...]) -> list[str]:
@@ -297,6 +298,6 @@ def words(ids: tuple[int, ...]) -> list[str]:
     return [f"w{token}" for token in ids]
 
 
-def pixels(seed: int) -> Any:
-    """A random image (224, 224, 3) uint8."""
-    return np.random.default_rng(seed).integers(0, 256, (224, 224, 3), dtype=np.uint8)
+def pixels(seed: int, side: int) -> Any:
+    """A random image (side, side, 3) uint8."""
+    return np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)

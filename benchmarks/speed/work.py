@@ -179,7 +179,7 @@ def random_work(
     """Distinct random sources of 16 to 48 tokens, prompts of 64, images, or questions about them.
 
     Args:
-        kind: `translate`, `generate`, `caption`, or a model of `PICTURES`.
+        kind: `translate`, `generate`, `caption`, `caption-384`, or a model of `PICTURES`.
     """
     random = np.random.default_rng(seed)
 
@@ -191,6 +191,7 @@ def random_work(
         "generate": lambda: Item(prompt=ids(64)),
         "caption": lambda: Item(image=int(random.integers(1 << 30))),
     }
+    items["caption-384"] = items["caption"]
     for model in PICTURES:
         items[model] = partial(_question, model, random)
     return Work(tuple(items[kind]() for _ in range(batch)), beams, new_tokens)
