@@ -271,6 +271,8 @@ class PromptImages(Frozen):
     """Source positions of each image."""
     token_id: int
     """Stands for an image, or for a part of it, in a prompt."""
+    is_scored: bool = True
+    """False: the decoder has no score of that token, which is behind those of its vocabulary."""
     tokens: int = Field(default=1, ge=1)
     """Tokens in a row that stand for one image."""
     grid: TileGrid | PatchGrid | TileCanvas | None = None

@@ -49,7 +49,7 @@ from export.decoder_graphs.language_model import (
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
-from export.layers.attention.heads import Heads, KeyValue, Rows
+from export.layers.attention.heads import KeyValue, Rows
 from export.layers.blocks import MLP, BlockConfig, EncoderBlock, GatedMLP, RMSNorm
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count, prepare_tower
 from export.models.decoders import llama
@@ -465,8 +465,12 @@ class Mllama(ImageLanguageModel):
         """How its prompts hold images."""
         image = self.config.image
         canvas = TileCanvas(edge=image.edge, most=image.most)
-        positions, token = image.most * image.positions, self.config.image_token
-        return PromptImages(positions=positions, token_id=token, grid=canvas)
+        return PromptImages(
+            positions=image.most * image.positions,
+            token_id=self.config.image_token,
+            is_scored=self.config.image_token < self.config.text.vocabulary_size,
+            grid=canvas,
+        )
 
 
 # ----------------------------------------------------------------------------------------- names

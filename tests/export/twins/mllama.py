@@ -28,7 +28,7 @@ TWIN = tiny_twin(
         "odd": {
             "text_config": _TEXT
             | {
-                "vocab_size": 61,
+                "vocab_size": 62,
                 "hidden_size": 30,
                 "num_attention_heads": 3,
                 "num_key_value_heads": 1,
