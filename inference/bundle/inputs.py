@@ -110,6 +110,12 @@ class CanvasTiles(Frozen):
     most: int = Field(ge=1)
     """Tiles of a canvas."""
 
+    @property
+    def grids(self) -> list[tuple[int, int]]:
+        """Rows and columns of all canvases."""
+        sides = range(1, self.most + 1)
+        return [(high, wide) for high in sides for wide in sides if high * wide <= self.most]
+
 
 class PixelRange(Frozen):
     """The sizes of pictures that keep their own, as Qwen2-VL reads them.

@@ -101,6 +101,7 @@ SIBLINGS = {
         "instructblip",
         "idefics3",
         "internvl",
+        "mllama",
         "llava_next",
         "llava_onevision",
         "gemma3",

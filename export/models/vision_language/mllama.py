@@ -88,12 +88,6 @@ _VISION = {
 _VISION_NAMES = {"num_attention_heads": "attention_heads", "layer_norm_eps": "norm_eps"}
 
 
-def grids(most: int) -> list[tuple[int, int]]:
-    """Rows and columns of all canvases; the first one's learned positions have number 1."""
-    sides = range(1, most + 1)
-    return [(rows, columns) for rows in sides for columns in sides if rows * columns <= most]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImageConfig:
     """The image tower.
@@ -110,6 +104,11 @@ class ImageConfig:
     patch: int = key("patch_size", 14)
     most: int
     read: tuple[int, ...]
+
+    @property
+    def grids(self) -> list[tuple[int, int]]:
+        """Rows and columns of all canvases; the first one's learned positions have number 1."""
+        return CanvasTiles(most=self.most).grids
 
     @property
     def positions(self) -> int:
@@ -172,8 +171,9 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     tower = replace(tower, heads=replace(tower.heads, bias=False, out_bias=False))
     read = _layers(vision, "intermediate_layers_indices", [3, 7, 15, 23, 30], tower.layers)
     width, most = tower.width * (len(read) + 1), vision.integer("max_num_tiles", 4)
-    given = vision.find("supported_aspect_ratios", [list(grid) for grid in grids(4)])
-    if most > MOST_TILES or given != [list(grid) for grid in grids(most)]:
+    default, wanted = ([list(grid) for grid in CanvasTiles(most=n).grids] for n in (4, most))
+    given = vision.find("supported_aspect_ratios", default)
+    if most > MOST_TILES or given != wanted:
         raise CheckpointError(
             f"{vision.place}: supported_aspect_ratios = {given!r} is not supported, only those of "
             f"all canvases with max_num_tiles = {most}, at most {MOST_TILES}"
@@ -212,7 +212,7 @@ class TilePositions(nn.Module):
         super().__init__()
         self.shape = (config.most, positions, config.tower.width)
         size = config.most * positions * config.tower.width
-        self.table = nn.Parameter(torch.zeros(len(grids(config.most)) + 1, size))
+        self.table = nn.Parameter(torch.zeros(len(config.grids) + 1, size))
         self.gate = nn.Parameter(torch.zeros(1))
 
     def forward(self, grid: Tensor) -> Tensor:
@@ -250,7 +250,7 @@ class TileTower(FixedSizeTower):
         self.blocks = self._make_blocks(config.tower.layers)
         self.global_blocks = self._make_blocks(config.global_layers, Gate)
         most, numbers = config.most, torch.zeros(config.most**2, dtype=torch.long)
-        for number, (rows, columns) in enumerate(grids(most), 1):
+        for number, (rows, columns) in enumerate(config.grids, 1):
             numbers[(rows - 1) * most + columns - 1] = number
         self.register_buffer("numbers", numbers, persistent=False)
 

@@ -51,7 +51,7 @@ TWIN = tiny_twin(
             },
             "image_token_index": 61,
         },
-        "two tiles, image token within": {
+        "two tiles": {
             "image_token_index": 61,
             "text_config": _TEXT | {"cross_attention_layers": [2], "num_hidden_layers": 3},
             "vision_config": _IMAGE
