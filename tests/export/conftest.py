@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from examples import CHECKPOINTS
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.graphs.source_model import Preprocessing, SourceModel
@@ -78,6 +79,15 @@ class TwinPair:
         """Tokens that a generator scores."""
         logits = graphs.lowerings["step"].graph.output(Role.LOGITS)
         return int(logits.shape[-1])
+
+
+def example_bundle(name: str, folder: Path) -> Bundle:
+    """One example's bundle without graphs, staged in a folder: made in a second."""
+    model = SourceModel.open(CHECKPOINTS / name)
+    manifest, _ = build_manifest(Request(name), 1, model, model.graphs())
+    for file, content in model.preprocessing.files.items():
+        (folder / file).write_bytes(content)
+    return Bundle(folder, manifest)
 
 
 Twins = Callable[[str, str], TwinPair]

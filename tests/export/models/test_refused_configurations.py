@@ -403,7 +403,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"out_hidden_size": 30}}, "out_hidden_size = 30"),
     ],
     "mllama plain": [
-        ({"image_token_index": 72}, "image_token_index = 72 is outside the vocabulary of 72"),
+        ({"image_token_index": 69}, "image_token_index = 69 is outside the vocabulary of 69"),
         ({"architectures": ["MllamaForQuestions"]}, "MllamaForQuestions"),
         ({"text_config": {"head_dim": 8}}, "head_dim = 8"),
         ({"text_config": {"cross_attention_layers": [0, 2]}}, "the first layer attends to text"),

@@ -16,14 +16,15 @@ _IMAGE = {
     "intermediate_layers_indices": [0],
     "vision_output_dim": 48,
 }
-_TEXT = {name: value for name, value in llama.TINY.items() if name != "num_hidden_layers"} | {
+_TEXT = llama.TINY | {
+    "vocab_size": 61,
     "num_hidden_layers": 4,
     "cross_attention_layers": [1, 3],
     "pad_token_id": 0,
 }
 TWIN = tiny_twin(
     "transformers:MllamaForConditionalGeneration",
-    {"text_config": _TEXT, "vision_config": _IMAGE, "image_token_index": 64},
+    {"text_config": _TEXT, "vision_config": _IMAGE, "image_token_index": 61},
     {
         "odd": {
             "text_config": _TEXT
@@ -49,11 +50,10 @@ TWIN = tiny_twin(
                 "vision_output_dim": 108,
                 "norm_eps": 1e-3,
             },
-            "image_token_index": 61,
         },
         "two tiles": {
-            "image_token_index": 61,
-            "text_config": _TEXT | {"cross_attention_layers": [2], "num_hidden_layers": 3},
+            "text_config": _TEXT
+            | {"vocab_size": 64, "cross_attention_layers": [2], "num_hidden_layers": 3},
             "vision_config": _IMAGE
             | {
                 "max_num_tiles": 2,
