@@ -46,7 +46,7 @@ CONTINUES = {"instructblip", "blip-2 over opt", "mllama"}
 """Those whose caption begins with its prompt."""
 
 
-def _tokenizer(layout: str, words: list[str] = WORDS, **settings: Any) -> PreTrainedTokenizerFast:
+def _tokenizer(layout: str, words: list[str] = WORDS, **named: str) -> PreTrainedTokenizerFast:
     """One of words."""
     ids = {word: place for place, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(ids, unk_token="w3"))
