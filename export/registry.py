@@ -23,6 +23,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "qwen2_5_vl": "export.models.vision_language.qwen2_vl:QWEN2_5_VL",
     "qwen3_vl": "export.models.vision_language.qwen3_vl",
     "internvl": "export.models.vision_language.internvl",
+    "mllama": "export.models.vision_language.mllama",
     "idefics3": "export.models.vision_language.idefics3",
     "smolvlm": "export.models.vision_language.idefics3",
     "paligemma": "export.models.vision_language.gemma_images:PALIGEMMA",

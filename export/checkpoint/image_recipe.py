@@ -14,6 +14,7 @@ from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
 from export.config.config_reader import ConfigReader
 from inference.bundle.inputs import (
     AspectTiles,
+    CanvasTiles,
     ImageSpec,
     PanAndScan,
     Patches,
@@ -54,6 +55,7 @@ class Processor:
         scans: Whether `do_pan_and_scan` divides long images.
         has_grids: Whether images are divided into the grid of the closest aspect ratio, as its
             model's processor asks for, whatever `crop_to_patches` says.
+        has_canvases: Whether images become canvases of whole tiles.
         resolutions: Default of `image_grid_pinpoints` (height, width); () for processors without.
         pixels: Defaults of the least and the greatest number of pixels, where images keep their
             size; `size` of the processor is then not read.
@@ -76,6 +78,7 @@ class Processor:
     longest_edge: int | None = None
     scans: bool = False
     has_grids: bool = False
+    has_canvases: bool = False
     resolutions: tuple[tuple[int, int], ...] = ()
     pixels: tuple[int, int] | None = None
     edges: tuple[int, int] | None = None
@@ -131,6 +134,15 @@ PROCESSORS = {
     ),
     "Siglip": Processor("exact", 224, None, (HALF, HALF)),
     "GotOcr2": Processor("exact", 384, None, OPENAI, has_grids=True),
+    "Mllama": Processor(
+        "exact",
+        224,
+        None,
+        (HALF, HALF),
+        BILINEAR,
+        steps=(("do_resize", True), ("do_pad", True)),
+        has_canvases=True,
+    ),
     "Gemma3": Processor("exact", 224, None, (HALF, HALF), BILINEAR, scans=True),
     "OwlViT": Processor("exact", 768, None, OPENAI),
     "Owlv2": Processor(
@@ -284,6 +296,24 @@ def read_grids(values: Mapping[str, Any]) -> AspectTiles:
             f"{MOST_TILES}"
         )
     return AspectTiles(least=least, most=most)
+
+
+def read_canvas_tiles(values: Mapping[str, Any], size: tuple[int, int]) -> CanvasTiles:
+    """The tiles of images, as of Llama 3.2's processor.
+
+    Args:
+        size: Of a tile.
+
+    Raises:
+        CheckpointError: no squares, or too many of them.
+    """
+    most = ConfigReader(values, FILE).integer("max_image_tiles", 4)
+    if most > MOST_TILES or size[0] != size[1]:
+        raise CheckpointError(
+            f"{FILE}: max_image_tiles = {most} and size = {size} are not supported, only 1 to "
+            f"{MOST_TILES} squares"
+        )
+    return CanvasTiles(most=most)
 
 
 def read_patches(values: Mapping[str, Any]) -> ImageSpec:
@@ -481,7 +511,7 @@ def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
         mean=mean,
         std=std,
         rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
-        tiles=_tiles(values, processor, size[0], checkpoint.config),
+        tiles=_tiles(values, processor, size, checkpoint.config),
         pixels=pixels,
         edges=edges,
         multiple=multiple,
@@ -629,9 +659,13 @@ def _tile(values: Mapping[str, Any], size: object, processor: Processor) -> tupl
 
 
 def _tiles(
-    values: Mapping[str, Any], processor: Processor, side: int, config: Mapping[str, Any]
-) -> Tiling | PanAndScan | AspectTiles | Resolutions | None:
-    """How images are divided into tiles of that side; None for a processor that does not."""
+    values: Mapping[str, Any],
+    processor: Processor,
+    size: tuple[int, int],
+    config: Mapping[str, Any],
+) -> Tiling | PanAndScan | AspectTiles | Resolutions | CanvasTiles | None:
+    """How images are divided into tiles of that size; None for a processor that does not."""
+    side = size[0]
     if processor.resolutions:
         canvases = read_canvases(values, processor.resolutions, side, config)
         if processor is not PROCESSORS["LlavaOnevision"]:
@@ -643,6 +677,8 @@ def _tiles(
         return read_tiling(values, processor.longest_edge, side)
     if processor.has_grids:
         return read_grids(values)
+    if processor.has_canvases:
+        return read_canvas_tiles(values, size)
     return read_pan_and_scan(values) if processor.scans else None
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from export.decoder_graphs.transformer import cache_states, final_vectors, step_
 from export.layers.attention.gated_cross import ImageMask
 from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
-from export.layers.images.vision import pixels_port
+from export.layers.images.vision import pixels_port, traced_sizes
 from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -65,11 +66,29 @@ class ImageCounter:
 
     Attributes:
         image_token: Stands for an image.
+        positions: L.
         end_token: Ends a document: what follows attends to no image until the next one.
+        width: Numbers of the state that counts.
+        held: What else a mask is made of: outputs of `admit` in front of the keys.
     """
 
     image_token: int
-    end_token: int | None
+    positions: int
+    end_token: int | None = None
+    width: ClassVar[int] = 2
+    held: ClassVar[tuple[Port, ...]] = ()
+
+    def mask(
+        self, tokens: Tensor, seen: Tensor, source: Tensor, last: Tensor, room: int, *held: Tensor
+    ) -> tuple[ImageMask, Tensor]:
+        """What each token attends to, and the new state.
+
+        Args:
+            source: (B,) int32, source positions of each sequence.
+            room: S.
+        """
+        number, after = self.count(tokens, seen, source.long() // self.positions, last)
+        return ImageMask.of(number, self.positions, room), after
 
     def count(
         self, tokens: Tensor, seen: Tensor, images: Tensor, last: Tensor
@@ -109,7 +128,7 @@ class AdmitImages(nn.Module):
         self.decoder = decoder
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """(B, I, height, width, 3) uint8 → keys and values of each reading layer, (B, H, S, K)."""
+        """(B, I, height, width, 3) uint8 → keys and values of each reading layer, (B, G, S, K)."""
         images = pixels.float().flatten(0, 1)  # TensorRT reshapes no uint8
         vectors = encode_each(self.encoder, images)  # (B·I, L, E)
         joined = vectors.reshape(pixels.shape[0], -1, vectors.shape[-1])
@@ -117,17 +136,12 @@ class AdmitImages(nn.Module):
 
 
 class InterleavedStep(nn.Module):
-    """`step`: the decoder as the engine calls it.
+    """`step`: the decoder as the engine calls it."""
 
-    Args:
-        positions: L.
-    """
-
-    def __init__(self, decoder: InterleavedDecoder, counter: ImageCounter, positions: int) -> None:
+    def __init__(self, decoder: InterleavedDecoder, counter: ImageCounter) -> None:
         super().__init__()
         self.decoder = decoder
         self.counter = counter
-        self.positions = positions
 
     def forward(
         self,
@@ -143,14 +157,14 @@ class InterleavedStep(nn.Module):
 
         Args:
             source: (B,) int32, source positions of each sequence.
-            seen: (R, 2) int64, see `ImageCounter`.
-            states: Caches, then keys and values of the images; key before value.
+            seen: Of the `ImageCounter`, int64.
+            states: What it holds, caches, then keys and values of the images; key before value.
         """
+        held, states = states[: len(self.counter.held)], states[len(self.counter.held) :]
         pairs = list(zip(states[::2], states[1::2], strict=True))
         past, images = pairs[: self.decoder.layers], pairs[self.decoder.layers :]
-        count = source.long() // self.positions
-        number, after = self.counter.count(tokens, seen, count, last)
-        mask = ImageMask.of(number, self.positions, images[0][0].shape[2])
+        room = images[0][0].shape[2]
+        mask, after = self.counter.mask(tokens, seen, source, last, room, *held)
         rows = Rows(lengths, total, last)
         hidden, present = self.decoder.read(tokens, rows, past, images, mask)
         logits = self.decoder.logits(final_vectors(hidden, last))
@@ -162,32 +176,34 @@ def interleaved_graphs(
     decoder: InterleavedDecoder,
     image: ImageSpec,
     images: PromptImages,
-    end_token: int | None,
+    counter: ImageCounter,
+    admitting: type[AdmitImages] = AdmitImages,
 ) -> Graphs:
     """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; caches in place).
 
     Args:
         encoder: Images (B, height, width, 3) → vectors (B, L, E).
-        end_token: See `ImageCounter`.
+        admitting: Also makes what the counter holds.
     """
     heads = decoder.heads
-    held = tuple(
+    read = tuple(
         Port(
             name=f"image_{kind}_{layer}",
             dtype="float32",
-            shape=("B", heads.count, "S", heads.width),
+            shape=("B", heads.groups, "S", heads.width),
             role=Role.STATE,
         )
         for layer in range(decoder.readers)
         for kind in ("key", "value")
     )
-    admit = Graph(file="admit.onnx", inputs=(pixels_port(image, has_many=True),), outputs=held)
-    seen, before, after = image_counter("images_seen", 2)
-    counter = ImageCounter(images.token_id, end_token)
-    step = InterleavedStep(decoder, counter, images.positions)
+    held, grid = (*counter.held, *read), images.grid
+    pixels = pixels_port(image, has_many=True, has_sizes=grid is not None)
+    admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=held)
+    seen, before, after = image_counter("images_seen", counter.width)
+    step = step_graph(decoder, (LENGTHS, before, *counter.held), read, (after,))
     lowerings = {
-        "admit": Lowering(AdmitImages(encoder, decoder), admit),
-        "step": Lowering(step, step_graph(decoder, (LENGTHS, before), held, (after,))),
+        "admit": Lowering(admitting(encoder, decoder), admit, traced_sizes=traced_sizes(grid)),
+        "step": Lowering(InterleavedStep(decoder, counter), step),
     }
     states = (seen, *cache_states(decoder), *(held_state(port) for port in held))
     return Graphs(lowerings, states)

@@ -35,7 +35,8 @@ def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
 
     A network that reads images as tiles, or between tokens of their own, has `tile_texts`:
     checkpoint and the text that stands for an image → fields of `TileTexts`; and, where that is not
-    the token of its vectors, `place_id`. One that was trained with videos has `video_token`.
+    the token of its vectors, `place_id`. One that was trained with videos has `video_token`; one
+    whose processor writes the first token behind leading images, `begins_behind_images`.
 
     Raises:
         CheckpointError: the tokenizer has no token of the id that stands for an image.
@@ -47,6 +48,8 @@ def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
         found["tiles"] = texts(checkpoint, place)
     if video is not None and video in special_tokens(checkpoint).values():
         found["video"] = text_of_token(checkpoint, video)
+    if getattr(network, "begins_behind_images", False):
+        found["begin"] = special_text(checkpoint, "bos_token") or ""
     return {"images": found}
 
 

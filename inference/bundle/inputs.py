@@ -100,6 +100,23 @@ class Resolutions(Frozen):
     each is divided."""
 
 
+class CanvasTiles(Frozen):
+    """How a picture becomes a canvas of whole tiles (`TileCanvas`), as Llama 3.2 reads it.
+
+    The picture is resized into the canvas that enlarges it least, else shrinks it least, and lies
+    at its upper left, with black beside it.
+    """
+
+    most: int = Field(ge=1)
+    """Tiles of a canvas."""
+
+    @property
+    def grids(self) -> list[tuple[int, int]]:
+        """Rows and columns of all canvases."""
+        sides = range(1, self.most + 1)
+        return [(high, wide) for high in sides for wide in sides if high * wide <= self.most]
+
+
 class PixelRange(Frozen):
     """The sizes of pictures that keep their own, as Qwen2-VL reads them.
 
@@ -148,7 +165,7 @@ class ImageSpec(Frozen):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     rescale: float
-    tiles: Tiling | PanAndScan | AspectTiles | Resolutions | None = None
+    tiles: Tiling | PanAndScan | AspectTiles | Resolutions | CanvasTiles | None = None
     """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
     pixels: PixelRange | None = None
     """exact: pictures have many sizes, and `size` is a small one of them."""
@@ -235,6 +252,20 @@ class PatchGrid(Frozen):
         return 0 if top or left else rows * columns
 
 
+class TileCanvas(Frozen):
+    """Images of any size, each a canvas of whole tiles, for which one token stands."""
+
+    edge: int
+    """Height and width of a tile in pixels."""
+    most: int
+    """Tiles of a canvas; smaller ones have the source positions of so many, too."""
+
+    def tokens(self, height: int, width: int) -> int:
+        """1; 0 for sizes that no canvas has."""
+        (rows, top), (columns, left) = divmod(height, self.edge), divmod(width, self.edge)
+        return int(0 < rows * columns <= self.most and not top and not left)
+
+
 class PromptImages(Frozen):
     """How a generator's prompts hold images, any number of them, in their order.
 
@@ -246,9 +277,11 @@ class PromptImages(Frozen):
     """Source positions of each image."""
     token_id: int
     """Stands for an image, or for a part of it, in a prompt."""
+    is_scored: bool = True
+    """False: the decoder has no score of that token, which is behind those of its vocabulary."""
     tokens: int = Field(default=1, ge=1)
     """Tokens in a row that stand for one image."""
-    grid: TileGrid | PatchGrid | None = None
+    grid: TileGrid | PatchGrid | TileCanvas | None = None
     """Of images whose sizes differ; `positions` and `tokens` are those of the recipe's shape."""
 
     def tokens_of(self, height: int, width: int) -> int:
@@ -257,7 +290,8 @@ class PromptImages(Frozen):
 
     def positions_of(self, height: int, width: int) -> int:
         """Source positions of an image of that size."""
-        return self.positions if self.grid is None else self.grid.tokens(height, width)
+        is_fixed = self.grid is None or isinstance(self.grid, TileCanvas)
+        return self.positions if is_fixed else self.tokens_of(height, width)
 
     def expanded(
         self, ids: Sequence[int], sizes: Iterable[tuple[int, int]] | None = None

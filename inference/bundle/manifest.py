@@ -272,7 +272,15 @@ class Manifest(Frozen):
         A tokenizer may have more tokens; texts with those are refused.
         """
         is_source = self.generator is None or self.reads_source
-        return self.source_rows if is_source else self.vocabulary_size
+        return self.source_rows if is_source else self.prompt_rows
+
+    @property
+    def prompt_rows(self) -> int | None:
+        """Rows of the table that a prompt's tokens are looked up in: those of the tokens that are
+        scored, and that of an image.
+        """
+        size, images = self.vocabulary_size, self.images
+        return size if size is None or images is None else max(size, images.token_id + 1)
 
     @property
     def generator(self) -> str | None:

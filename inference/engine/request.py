@@ -113,6 +113,11 @@ class EngineRequest:
         )
 
     @property
+    def unscored_token(self) -> int | None:
+        """The token of its images, where the decoder has no score of it."""
+        return None if self.images is None or self.images.is_scored else self.images.token_id
+
+    @property
     def prompt(self) -> Prompt:
         """The runner's inputs."""
         ids = np.array(self.decoder_ids, np.int64)
@@ -207,6 +212,7 @@ class RequestValidator:
         self._limits = manifest.limits
         self._has_alignment = manifest.alignment is not None
         self._vocabulary_size = manifest.vocabulary_size or 0
+        self._prompt_rows = manifest.prompt_rows or 0
         self._source_rows = manifest.source_rows or 0
 
     def validate(self, request: EngineRequest) -> EngineRequest:
@@ -295,7 +301,7 @@ class RequestValidator:
             raise InvalidRequest("prompt_ids is missing or empty", field="prompt_ids")
         if not self._takes_source and (self._pixel_shape is None or self._images is not None):
             self._check_length(len(request.decoder_ids), "prompt_ids")
-        _check_ids(np.array(request.decoder_ids), self._vocabulary_size, "prompt_ids")
+        _check_ids(np.array(request.decoder_ids), self._prompt_rows, "prompt_ids")
 
     def _check_rules(self, request: EngineRequest) -> None:
         rules = request.rules

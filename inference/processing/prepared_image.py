@@ -13,6 +13,7 @@ from PIL import Image
 
 from inference.bundle.inputs import (
     AspectTiles,
+    CanvasTiles,
     ImageSpec,
     PanAndScan,
     PixelRange,
@@ -111,6 +112,8 @@ def read_image(
         canvas = fit_resolution(image, spec, spec.tiles)
         undivided = partial(fit_square, image, spec) if spec.tiles.background else None
         return PreparedImage(canvas, image.size, undivided=undivided)
+    if isinstance(spec.tiles, CanvasTiles):
+        return PreparedImage(fit_tiles(image, spec, spec.tiles), image.size)
     if isinstance(spec.tiles, PanAndScan):
         pixels, grid = pan_and_scan(image, spec, spec.tiles)
     elif isinstance(spec.tiles, AspectTiles):
@@ -305,6 +308,26 @@ def fit_square(image: Image.Image, spec: ImageSpec) -> Pixels:
     square = Image.new("RGB", (edge, edge), spec.tiles.background)
     square.paste(image, ((edge - image.width) // 2, (edge - image.height) // 2))
     return np.asarray(resized(square, spec.size, spec.resample), np.uint8)
+
+
+def fit_tiles(image: Image.Image, spec: ImageSpec, tiles: CanvasTiles) -> Pixels:
+    """The canvas of an RGB image (`TileCanvas`), as `MllamaImageProcessor` makes it."""
+    (width, height), (edge, _) = image.size, spec.size
+    scales = {grid: min(grid[0] * edge / height, grid[1] * edge / width) for grid in tiles.grids}
+    best = min((each for each in scales.values() if each >= 1), default=max(scales.values()))
+    fitting = (grid for grid, scale in scales.items() if scale == best)
+    rows, columns = min(fitting, key=lambda grid: grid[0] * grid[1])
+    canvas = np.zeros((rows * edge, columns * edge, 3), np.uint8)
+    high, wide = (
+        min(max(side, edge), most)
+        for side, most in zip((height, width), canvas.shape[:2], strict=True)
+    )
+    if wide / width < high / height:
+        high = min(floor(height * (wide / width)) or 1, high)
+    else:
+        wide = min(floor(width * (high / height)) or 1, wide)
+    canvas[:high, :wide] = np.asarray(resized(image, (high, wide), spec.resample), np.uint8)
+    return canvas
 
 
 def _best_resolution(size: tuple[int, int], sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from transformers import (
     Idefics3ImageProcessorPil,
     LlavaNextImageProcessorPil,
     LlavaOnevisionImageProcessorPil,
+    MllamaImageProcessorPil,
     Owlv2ImageProcessorPil,
     OwlViTImageProcessorPil,
     Pix2StructImageProcessorPil,
@@ -244,6 +245,25 @@ def _write_internvl(folder: Path) -> None:
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": INTERNVL_TEMPLATE}))
 
 
+MLLAMA_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{{ m.role | upper }} {% for p in m.content %}"
+    "{{ '<image> ' if p.type == 'image' else p.text }}{% endfor %} <end> {% endfor %}"
+    "{% if add_generation_prompt %}ASSISTANT{% endif %}"
+)
+"""The form of that of Llama-3.2-11B-Vision-Instruct."""
+
+
+def _write_mllama(folder: Path) -> None:
+    text = twin_of("mllama").configs["odd"]["text_config"]
+    changes = {"text_config": {**text, "vocab_size": 64, "max_position_embeddings": 256}}
+    make_twin("mllama", "odd", folder, changes, seed=2)
+    named = {"bos_token": "<s>", "eos_token": "</s>"}
+    tokenizer = _tokenizer("<s> $A", **named, extra_special_tokens={"image_token": "<image>"})
+    tokenizer.save_pretrained(folder)
+    MllamaImageProcessorPil(size={"height": 11, "width": 11}).save_pretrained(folder)
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": MLLAMA_TEMPLATE}))
+
+
 def _write_qwen(folder: Path) -> None:
     text = twin_of(folder.name).configs["odd"]["text_config"]
     changes = {"text_config": {**text, "max_position_embeddings": 256}}
@@ -277,6 +297,7 @@ def export_pictured(made: Path) -> None:
     _write_idefics3(made / "idefics3")
     _write_gemma3(made / "gemma3")
     _write_internvl(made / "internvl")
+    _write_mllama(made / "mllama")
     for name in QWENS:
         _write_qwen(made / name)
     _write_pix2struct(made / "pix2struct", is_vqa=False)
@@ -288,6 +309,7 @@ def export_pictured(made: Path) -> None:
         "idefics3",
         "gemma3",
         "internvl",
+        "mllama",
         *QWENS,
         "pix2struct",
         "pix2struct-vqa",

@@ -32,6 +32,8 @@ from transformers import (
     LlavaOnevisionImageProcessorPil,
     LlavaOnevisionProcessor,
     LlavaProcessor,
+    MllamaImageProcessorPil,
+    MllamaProcessor,
     Pix2StructForConditionalGeneration,
     Pix2StructImageProcessorPil,
     PreTrainedTokenizerFast,
@@ -47,6 +49,7 @@ from tests.e2e.pictured import (
     IDEFICS3_TEMPLATE,
     INTERNVL_PLACE,
     INTERNVL_TEMPLATE,
+    MLLAMA_TEMPLATE,
     QWEN_PLACE,
     QWEN_TEMPLATE,
     QWEN_VIDEO,
@@ -62,7 +65,16 @@ from triptych import Client, GrpcClient, InvalidRequest
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
-NAMES = ["llava", "llava_next", "llava_onevision", "idefics3", "gemma3", "internvl", *QWENS]
+NAMES = [
+    "llava",
+    "llava_next",
+    "llava_onevision",
+    "idefics3",
+    "gemma3",
+    "internvl",
+    "mllama",
+    *QWENS,
+]
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +118,9 @@ def _processor(folder: Path) -> Any:
         recipe = GotOcr2ImageProcessorPil.from_pretrained(folder)
         made = _without_videos(InternVLProcessor)
         return made(recipe, tokenizer, image_seq_length=4, chat_template=INTERNVL_TEMPLATE)
+    if folder.name == "mllama":
+        recipe = MllamaImageProcessorPil.from_pretrained(folder)
+        return MllamaProcessor(recipe, tokenizer, chat_template=MLLAMA_TEMPLATE)
     if folder.name == "llava_onevision":
         return _without_videos(LlavaOnevisionProcessor)(
             LlavaOnevisionImageProcessorPil.from_pretrained(folder),

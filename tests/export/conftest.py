@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from examples import CHECKPOINTS
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.graphs.source_model import Preprocessing, SourceModel
@@ -80,6 +81,15 @@ class TwinPair:
         return int(logits.shape[-1])
 
 
+def example_bundle(name: str, folder: Path) -> Bundle:
+    """One example's bundle without graphs, staged in a folder: made in a second."""
+    model = SourceModel.open(CHECKPOINTS / name)
+    manifest, _ = build_manifest(Request(name), 1, model, model.graphs())
+    for file, content in model.preprocessing.files.items():
+        (folder / file).write_bytes(content)
+    return Bundle(folder, manifest)
+
+
 Twins = Callable[[str, str], TwinPair]
 Bundles = Callable[[str, str], Bundle]
 Lowered = Callable[[str, str], Bundle]
@@ -101,6 +111,7 @@ SIBLINGS = {
         "instructblip",
         "idefics3",
         "internvl",
+        "mllama",
         "llava_next",
         "llava_onevision",
         "gemma3",

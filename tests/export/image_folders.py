@@ -13,6 +13,8 @@ from transformers import (
     Blip2Processor,
     BlipImageProcessorPil,
     InstructBlipProcessor,
+    MllamaImageProcessorPil,
+    MllamaProcessor,
     PaliGemmaProcessor,
     PreTrainedTokenizerFast,
     SiglipImageProcessorPil,
@@ -35,15 +37,16 @@ KINDS = {
     "instructblip over t5": ("instructblip", "flan-t5", "$A </s>"),
     "blip-2 over opt": ("blip-2", "odd", "</s> $A"),
     "blip-2 over t5": ("blip-2", "flan-t5", "$A </s>"),
+    "mllama": ("mllama", "plain", "<s> $A"),
 }
 """Architecture, configuration, and the special tokens that the tokenizer adds."""
 
 
-CONTINUES = {"instructblip", "blip-2 over opt"}
+CONTINUES = {"instructblip", "blip-2 over opt", "mllama"}
 """Those whose caption begins with its prompt."""
 
 
-def _tokenizer(layout: str, words: list[str] = WORDS) -> PreTrainedTokenizerFast:
+def _tokenizer(layout: str, words: list[str] = WORDS, **named: str) -> PreTrainedTokenizerFast:
     """One of words."""
     ids = {word: place for place, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(ids, unk_token="w3"))
@@ -58,13 +61,15 @@ def _tokenizer(layout: str, words: list[str] = WORDS) -> PreTrainedTokenizerFast
         eos_token="</s>",
         pad_token="<pad>",
         unk_token="w3",
+        extra_special_tokens=named,
     )
 
 
 def write(kind: str, folder: Path) -> tuple[Any, Any]:
     """A checkpoint with all files of such a folder: processor and model."""
     name, config, layout = KINDS[kind]
-    model, tokenizer = make_twin(name, config, folder), _tokenizer(layout)
+    named = {"image_token": "<image>"} if name == "mllama" else {}
+    model, tokenizer = make_twin(name, config, folder), _tokenizer(layout, **named)
     tokenizer.save_pretrained(folder)
     size = {"height": 16, "width": 16}
     processor: Any
@@ -72,6 +77,9 @@ def write(kind: str, folder: Path) -> tuple[Any, Any]:
         recipe = SiglipImageProcessorPil(size=size)
         recipe.image_seq_length = 4
         processor = PaliGemmaProcessor(recipe, tokenizer)
+    elif name == "mllama":
+        recipe = MllamaImageProcessorPil(size={"height": 8, "width": 8})
+        processor = MllamaProcessor(recipe, tokenizer)
     else:
         recipe, queries = BlipImageProcessorPil(size=size), model.config.num_query_tokens
         if name == "instructblip":  # its second tokenizer has the same words with other ids
@@ -86,7 +94,7 @@ def write(kind: str, folder: Path) -> tuple[Any, Any]:
 
 def wanted(processor: Any, model: Any, picture: bytes, prompt: str, num_beams: int) -> str:
     """The answer without the prompt."""
-    is_prefix = isinstance(processor, PaliGemmaProcessor)
+    is_prefix = isinstance(processor, PaliGemmaProcessor | MllamaProcessor)
     opened, text = Image.open(io.BytesIO(picture)), f"<image>{prompt}" if is_prefix else prompt
     inputs = processor(images=opened, text=text, return_tensors="pt")
     inputs.pop("labels", None)

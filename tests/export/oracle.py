@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs
 from export.layers.attention.attention import within
+from export.layers.images.vision import checked_shape
 from export.models.detectors.grounding_dino_layers import DELIMITERS
-from inference.bundle.inputs import ImageSpec, PromptImages
+from inference.bundle.inputs import ImageSpec, PromptImages, TileCanvas
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.tasks.shared.length_buckets import fixed_width
@@ -151,7 +152,9 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
     target = torch.randint(0, vocabulary, (len(lengths), length), generator=generator)
     if images is not None and image is not None:
         target = planted(target, images)
-        shape = (len(lengths), IMAGES, *image.shape)
+        is_canvas = isinstance(images.grid, TileCanvas)
+        size = checked_shape(image, images, 1) if is_canvas else image.shape
+        shape = (len(lengths), IMAGES, *size)
         by_role[Role.PIXELS] = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
         counts = (target == images.token_id).sum(dim=1) // images.tokens
         by_role[Role.SOURCE] = (counts * images.positions).int()

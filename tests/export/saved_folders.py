@@ -158,6 +158,8 @@ def image_processor(name: str, values: Mapping[str, Any], size: tuple[int, int])
             fields = {"max_patches": 16, "patch_size": {"height": edge, "width": edge}}
         case "florence2":
             fields = {"size": {"height": 32, "width": 32}, "do_center_crop": False}
+        case "mllama":
+            fields["max_image_tiles"] = vision.get("max_num_tiles", 4)
         case "idefics":
             fields = {"image_size": height}
     return made(**fields)

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.full
 
 LSTM = {("rnn-seq2seq", "fp16"), ("rnn-seq2seq", "bf16")}
 """(architecture, precision) whose LSTM the parser refuses, as those of `operators.py`."""
-ANY_SIZE = {"llava_next", "llava_onevision", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"}
+ANY_SIZE = {"llava_next", "llava_onevision", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"}
 FIXED = [name for name in generators(has_source=True) if name not in ANY_SIZE]
 """Without the one whose images have any size, for which there is no profile."""
 DIMENSIONS = {"S": "T", "I": "N"}

@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention.attention import CrossAttention, attend
+from export.layers.attention.attention import CrossAttention, attend, repeat_groups
 from export.layers.attention.fused import MASKED_SCORE, multi_head_attention
 from export.layers.attention.heads import Heads, KeyValue
 
@@ -63,7 +63,7 @@ class ImageAttention(CrossAttention):
         self.key_norm = norm(heads.width) if norm else nn.Identity()
 
     def project_kv(self, source: Tensor) -> KeyValue:
-        """(B, S, D) → keys and values, each (B, H, S, K)."""
+        """(B, S, D) → keys and values, each (B, G, S, K)."""
         key = self.normalise_heads(self.key(source), self.key_norm)
         return self.split(key), self.split(self.value(source))
 
@@ -77,6 +77,7 @@ class ImageAttention(CrossAttention):
         query = self.normalise_heads(self.query(x), self.query_norm)
         query = query.reshape(key.shape[0], -1, self.query.out_features)  # (B, W·T, H·K)
         if self.is_fused:
+            key, value = (repeat_groups(each, self.heads) for each in images)
             mixed = multi_head_attention(self.heads, query, key, value, bias=mask.bias)
         else:
             mixed = self.join(attend(self.heads, self.split(query), key, value, bias=mask.bias))

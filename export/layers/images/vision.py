@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
-from inference.bundle.inputs import ImageSpec, PatchGrid, PromptImages, TileGrid
+from inference.bundle.inputs import ImageSpec, PatchGrid, PromptImages, TileCanvas, TileGrid
 from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
@@ -48,12 +48,14 @@ def prepare_tower(
     return image
 
 
-def traced_sizes(grid: TileGrid | PatchGrid | None) -> dict[str, int]:
+def traced_sizes(grid: TileGrid | PatchGrid | TileCanvas | None) -> dict[str, int]:
     """Height and width of images of any size, while a graph is traced."""
     if grid is None:
         return {}
     if isinstance(grid, PatchGrid):
         return {"height": 4 * grid.edge, "width": 6 * grid.edge}
+    if isinstance(grid, TileCanvas):
+        return {"height": 2 * grid.edge, "width": 2 * grid.edge}
     # Two by three tiles, some of whose vectors are left out.
     return {"height": 3 * grid.edge + 1, "width": 3 * grid.edge + 1}
 
@@ -65,6 +67,8 @@ def checked_shape(image: ImageSpec, images: PromptImages, number: int) -> tuple[
     grid, more = images.grid, number % 2
     if isinstance(grid, PatchGrid):
         return grid.edge * (4 - 3 * more), grid.edge * (2 + more), 3
+    if isinstance(grid, TileCanvas):
+        return grid.edge * min(1 + more, grid.most), grid.edge, 3
     left_out = int(grid.side > 2) * (number // 2 % 2)
     return grid.edge * (3 - more) + left_out, grid.edge * (1 + more), 3
 

@@ -29,7 +29,11 @@ from torch.onnx import is_in_onnx_export
 from export.architecture import Architecture, Graphs
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
-from export.decoder_graphs.interleaved import InterleavedDecoder, interleaved_graphs
+from export.decoder_graphs.interleaved import (
+    ImageCounter,
+    InterleavedDecoder,
+    interleaved_graphs,
+)
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.attention.rotary import read_rotary
@@ -323,8 +327,9 @@ def rename(config: Config) -> Rename:
 def graphs(model: Idefics, image: ImageSpec | None) -> Graphs:
     """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
     image = prepare_tower(model.encoder.vit, image)
-    end_token = model.config.end_token
-    return interleaved_graphs(model.encoder, model.decoder, image, model.images, end_token)
+    images = model.images
+    counter = ImageCounter(images.token_id, images.positions, model.config.end_token)
+    return interleaved_graphs(model.encoder, model.decoder, image, images, counter)
 
 
 # ----------------------------------------------------------------------------------- declaration

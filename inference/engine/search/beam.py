@@ -70,7 +70,7 @@ class BeamSearch(Search):
         self._steps: list[Step] = []
         self._finished: list[Ending] = []
         self._constraints: list[Constraint] = []
-        self._histories = [self._policy.start(request.decoder_ids)]
+        self._histories = [self._policy.start(request.decoder_ids, request.unscored_token)]
         self._follow((0,), (0.0,))
 
     @property

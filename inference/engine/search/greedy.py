@@ -32,7 +32,7 @@ class GreedySearch(Search):
         self._length_penalty = request.rules.length_penalty
         self._end_ids = frozenset(request.rules.eos_token_ids)
         self._policy = LogitsProcessors(request.rules, request.grammar)
-        self._history = self._policy.start(request.decoder_ids)
+        self._history = self._policy.start(request.decoder_ids, request.unscored_token)
         self._trace = TokenTrace(request)
         self._tokens: list[int] = []
         self._records: list[TokenRecord] = []

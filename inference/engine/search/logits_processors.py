@@ -43,13 +43,17 @@ class TokenHistory:
 
     Args:
         prompt: The decoder's tokens before the first generated one.
+        unscored: One of them that has no score, which nothing edits.
 
     Attributes:
         token_ids: The prompt, then the generated tokens.
     """
 
-    def __init__(self, rules: Generation, prompt: Sequence[int]) -> None:
+    def __init__(
+        self, rules: Generation, prompt: Sequence[int], unscored: int | None = None
+    ) -> None:
         self.token_ids: list[int] = []
+        self._unscored = unscored
         self._rules = rules
         self._ngram_size = rules.no_repeat_ngram_size
         self._has_counts = rules.presence_penalty != 0 or rules.frequency_penalty != 0
@@ -134,6 +138,8 @@ class TokenHistory:
 
     def _append(self, token: int) -> None:
         self.token_ids.append(token)
+        if token == self._unscored:
+            return
         if self._penalises:
             place = self._cell(token)
             self._factor[place] = self._rules.repetition_penalty
@@ -320,9 +326,9 @@ class LogitsProcessors:
         self._early = self._constraint(self._early_bans, nothing)
         self._always = self._constraint(self._always_banned, nothing)
 
-    def start(self, prompt: Sequence[int]) -> TokenHistory:
-        """The history of a row before its first generated token."""
-        return TokenHistory(self._rules, prompt)
+    def start(self, prompt: Sequence[int], unscored: int | None = None) -> TokenHistory:
+        """The history of a row before its first generated token; see `TokenHistory`."""
+        return TokenHistory(self._rules, prompt, unscored)
 
     def common(self, prompt_length: int, generated: int) -> Constraint | None:
         """The constraint after `generated` tokens; None where it depends on which they are."""

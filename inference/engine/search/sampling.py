@@ -191,7 +191,7 @@ class SampleSearch(Search):
         self._trace = TokenTrace(request)
         self._count = max(initial_candidate_count(request.rules), self._trace.count)
         self._temperature = mass_temperature(request.rules)
-        start = policies[0].start(request.decoder_ids)
+        start = policies[0].start(request.decoder_ids, request.unscored_token)
         before = request.rules.generated_ids  # of one sample
         reason = policies[0].replay(start, before)
         constraint = policies[0].constraint(start)

@@ -59,7 +59,8 @@ class ImagePlaces(TaskConfig):
     """What the model reads before and behind each image, once between two in a row. None: a text is
     read as it is written, with the special tokens of the tokenizer."""
     begin: str = ""
-    """What the model reads first."""
+    """What the model reads first; of a text that is read as it is written, behind the images in
+    front of its words, unless it holds that already."""
     is_leading: bool = False
     """Whether images stand in front of all words, and of special tokens: `begin`, or those of the
     tokenizer where that is empty."""
@@ -90,7 +91,10 @@ class ImagePlaces(TaskConfig):
             texts = map(self.tiles.write, grids)
             return first + "".join(map("".join, zip(texts, rest, strict=True)))
         if self.around is None:
-            return text
+            if self.begin in text:
+                return text
+            words = self._words(text)
+            return text.removesuffix(words) + self.begin + words
         first, *rest = (part.strip(" ") for part in text.split(self.place))
         written, is_behind_image = self.begin + first, False
         for part in rest:
@@ -187,11 +191,15 @@ class ImagePlaces(TaskConfig):
             return sentence.replace("{input}", words.replace(name, "").strip())
         return words
 
+    def _words(self, text: str) -> str:
+        """A text without the images in front."""
+        while text.startswith(self.place):
+            text = text.removeprefix(self.place)
+        return text
+
     def _behind_images(self, text: str, field: str) -> str:
         """The words of a text that begins with its images."""
-        words = text
-        while words.startswith(self.place):
-            words = words.removeprefix(self.place)
+        words = self._words(text)
         if self.count(words):
             raise InvalidRequest(
                 f"{field} has {self.place} behind other text: the model reads images first",

@@ -25,7 +25,7 @@ from export.models.detectors import grounding_dino, grounding_dino_layers
 from export.models.dual_encoders import clip, siglip
 from export.models.encoder_decoders.bert_decoder import BertDecoder
 from export.models.vision import vit
-from export.models.vision_language import internvl, qwen2_vl, qwen3_vl, vilt
+from export.models.vision_language import internvl, mllama, qwen2_vl, qwen3_vl, vilt
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
@@ -391,6 +391,69 @@ TILES: dict[str, Fault] = {
 }
 
 
+_TILE_MASK, _RUNS, _ADMIT = (
+    mllama.TileCounter.mask,
+    mllama.TileCounter.runs,
+    mllama.AdmitTiles.forward,
+)
+
+
+def _tile_mask(edit: Callable[[mllama.TileMask], mllama.TileMask]) -> Fault:
+    def edited(own: mllama.TileCounter, *inputs: Any) -> tuple[ImageMask, Tensor]:
+        mask, after = _TILE_MASK(own, *inputs)
+        return edit(mask), after
+
+    return replaced(mllama.TileCounter, "mask", edited)
+
+
+def _last_of_run(own: mllama.TileCounter, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    _, number, after = _RUNS(own, *inputs)
+    return number, number, after
+
+
+def _all_real(own: mllama.AdmitTiles, pixels: Tensor) -> tuple[Tensor, ...]:
+    tiles, *keys = _ADMIT(own, pixels)
+    return torch.ones_like(tiles), *keys
+
+
+CANVASES: dict[str, Fault] = {
+    "padding sees padding": replaced(
+        mllama.TileTower, "_bias", lambda own, tiles: torch.zeros(1, 1, 1, 1)
+    ),
+    "tiles that are padding are read": replaced(mllama.AdmitTiles, "forward", _all_real),
+    "tokens before all images attend to nothing": _tile_mask(
+        lambda mask: replace(mask, gate=mask.mlp_gate)
+    ),
+    "tokens before all images pass the MLP": _tile_mask(
+        lambda mask: replace(mask, mlp_gate=mask.gate)
+    ),
+    "texts without images pass the gated layers": _tile_mask(
+        lambda mask: replace(mask, gate=mask.gate * 0 + 1)
+    ),
+    "of images side by side the last is read": replaced(mllama.TileCounter, "runs", _last_of_run),
+    "rows and columns of tiles are swapped": change(
+        lambda net: net.encoder.vit.numbers.copy_(
+            net.encoder.vit.numbers.unflatten(0, (4, 4)).T.flatten()
+        )
+    ),
+    "layers' outputs are read one behind the other": change(
+        lambda net: net.encoder.projection.weight[:, 36:].copy_(
+            net.encoder.projection.weight[:, 36:].unflatten(1, (36, 2)).mT.flatten(1)
+        )
+    ),
+    "gates of positions are those of tiles alone": replaced(
+        mllama.TilePositions, "forward", lambda own, grid: own.table[grid].reshape(own.shape)
+    ),
+    "gates of the last blocks are left out": change(
+        lambda net: setattr(net.encoder.vit.global_blocks[0], "attention_out_norm", nn.Identity())
+    ),
+    "keys of tiles are not normalised": change(
+        lambda net: setattr(net.decoder.gated_blocks[0].attention, "key_norm", nn.Identity())
+    ),
+    "gates of both sub-layers are swapped": FLAMINGO["gates of both sub-layers are swapped"],
+}
+
+
 _PHRASES, _PROPOSE = grounding_dino_layers.Phrases.of, grounding_dino.GroundingDino.propose
 _SINES, _CENTRES, _SEAMS = grounding_dino.sinusoids, grounding_dino_layers.centres, windows.seams
 
@@ -543,6 +606,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     },
     ("qwen3_vl", EXPORTED): LEVELS,
     ("internvl", EXPORTED): TILES,
+    ("mllama", EXPORTED): CANVASES,
     ("internvl", "the largest tower, tied"): {
         "heads are normalised apart": lambda net: patch.object(
             internvl.WideNormAttention, "mix", _normalised_apart

@@ -10,6 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers.models.idefics import processing_idefics
+from transformers.models.mllama import processing_mllama
+from transformers.models.mllama.image_processing_pil_mllama import (
+    convert_aspect_ratios_to_ids_np,
+    split_to_tiles_np,
+)
 
 from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.engine.engine import decode
@@ -189,6 +194,8 @@ def _values(pixels: Tensor, image: ImageSpec, pair: TwinPair, tokens: Tensor) ->
         return patches(pair, values, tokens[None])
     if pair.architecture.name == "idefics3":
         return {"pixel_values": values[None]}
+    if pair.architecture.name == "mllama":
+        return canvases(pair, values, tokens.tolist())
     if pair.architecture.name in ("llava_next", "llava_onevision"):  # smallest canvases
         edge = values.shape[-1]
         tiles = values.unflatten(2, (2, edge)).transpose(1, 2)  # (I, 2, 3, E, E)
@@ -214,6 +221,41 @@ def patches(pair: TwinPair, images: Sequence[Tensor] | Tensor, tokens: Tensor) -
     is_image = (tokens == pair.source.configuration.image_token).int()
     values = {"pixel_values": torch.cat(rows), "image_grid_thw": torch.tensor(sizes)}
     return values | {"mm_token_type_ids": is_image}
+
+
+def canvases(
+    pair: TwinPair, images: Sequence[Tensor] | Tensor, tokens: Sequence[int]
+) -> dict[str, Tensor]:
+    """Images as Llama 3.2 takes them: tiles, the numbers of their grids, and what tokens read.
+
+    Args:
+        images: (3, height, width) each.
+        tokens: Of the prompt that holds them.
+    """
+    config = pair.source.configuration.image
+    edge, most = config.edge, config.most
+    values = torch.zeros(1, len(images), most, 3, edge, edge)
+    ids = torch.zeros(1, len(images), dtype=torch.long)
+    real = torch.zeros(1, len(images), most, dtype=torch.long)
+    for place, image in enumerate(images):
+        tiles = split_to_tiles_np(image.numpy(), image.shape[1] // edge, image.shape[2] // edge)
+        grid = image.shape[1] // edge, image.shape[2] // edge
+        values[0, place, : len(tiles)] = torch.from_numpy(tiles)
+        ids[0, place] = int(convert_aspect_ratios_to_ids_np([[grid]], most)[0, 0])
+        real[0, place, : len(tiles)] = 1
+    spans = processing_mllama.get_cross_attention_token_mask(
+        list(tokens), pair.source.configuration.image_token
+    )
+    counts = real.sum(dim=-1).tolist()
+    mask = processing_mllama.convert_sparse_cross_attention_mask_to_dense(
+        [spans], counts, most, len(tokens)
+    )
+    return {
+        "pixel_values": values,
+        "aspect_ratio_ids": ids,
+        "aspect_ratio_mask": real,
+        "cross_attention_mask": torch.from_numpy(mask),
+    }
 
 
 def normalised(pixels: Tensor, image: ImageSpec) -> Tensor:

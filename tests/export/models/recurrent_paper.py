@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.export.models.paper_model import Outputs, PaperModel
+from tests.export.models.transformer_paper import Outputs, PaperModel
 
 Array = NDArray[np.float64]
 Weights = Mapping[str, Array]

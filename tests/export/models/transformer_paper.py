@@ -1,20 +1,47 @@
 """Vaswani et al. 2017 (arXiv 1706.03762) over `torch.nn.Transformer`.
 
 The reference of `export/models/encoder_decoders/transformer.py`; embeddings, positions and
-output are written from §3.4 and §3.5.
+output are written from §3.4 and §3.5. Beside it, what references written from equations share.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tests.export.models.paper_model import Outputs, PaperModel
+
+class PaperModel(nn.Module):
+    """A network.
+
+    Args:
+        values: `config.json`.
+    """
+
+    config_class = dict
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.values = values
+
+    def save_pretrained(self, folder: Path) -> None:
+        """A checkpoint of our format."""
+        tensors = {name: value.contiguous() for name, value in self.state_dict().items()}
+        save_file(tensors, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(self.values), encoding="utf-8")
+
+
+class Outputs(dict[str, Tensor]):
+    """Fields, also as attributes."""
+
+    __getattr__ = dict.__getitem__
 
 
 class Transformer(PaperModel):

@@ -45,7 +45,7 @@ REFUSED = {
     "gemma2": "its attention scores are capped",
     "t5gemma": "its attention scores are capped",
     "git": "its caches begin with the positions of an image",
-    "idefics": "its layers attend to the images of prompts",
+    **dict.fromkeys(("idefics", "mllama"), "its layers attend to the images of prompts"),
     "paligemma": "its prompts are read in both directions",
     "gemma3": "its images are read in both directions",
 }

@@ -39,7 +39,7 @@ from inference.processing.image import decode_image, prepare_image
 from inference.tasks.shared.model_calls import Array
 from serving.load_model import load_model
 from serving.local_model import Infer
-from tests.export.example_bundles import example_bundle
+from tests.export.conftest import example_bundle
 
 COUNT = 400
 POINTS = 0.5

@@ -29,7 +29,7 @@ from inference.errors import CheckpointError
 from inference.processing.tokenizer_kinds import FastTokenizer
 from inference.tasks.shared.length_buckets import Padding
 from tests.export.checkpoint.text_folders import NASTY, SENTENCES
-from tests.export.example_bundles import example_bundle
+from tests.export.conftest import example_bundle
 from tests.export.tokenizer.tiny_tokenizers import CORPUS, write_json
 from tests.export.twins import make_twin
 

@@ -18,6 +18,7 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
     LlavaOnevisionImageProcessorPil,
 )
+from transformers.models.mllama.image_processing_pil_mllama import MllamaImageProcessorPil
 from transformers.models.pix2struct.image_processing_pil_pix2struct import (
     Pix2StructImageProcessorPil,
 )
@@ -231,6 +232,28 @@ def test_canvas_holds_the_tiles_of_the_processor(
         np.testing.assert_array_equal(tiles, wanted[1:], err_msg=str(size))
 
 
+@pytest.mark.parametrize(("most", "resample"), [(4, 2), (1, 3), (2, 2), (6, 1)])
+def test_whole_tiles_of_a_canvas_are_those_of_the_processor(
+    most: int, resample: int, tmp_path: Path
+) -> None:
+    fields = {"size": NEXT["crop_size"], "max_image_tiles": most, "resample": resample}
+    spec, numbers = read_spec(tmp_path, "Mllama", **fields), set()
+    processor = MllamaImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    for size in (*TILES_SIZES, (1, 90), (20, 41), (25, 20), (7, 5), (40, 40), (81, 39)):
+        image = noise(*size)
+        wanted = processor(image, return_tensors="np")
+        canvas = read_image(encoded(image), ImageLimits(), spec).pixels
+        rows, columns = canvas.shape[0] // 20, canvas.shape[1] // 20
+        tiles = canvas.reshape(rows, 20, columns, 20, 3).swapaxes(1, 2).reshape(-1, 20, 20, 3)
+        pixels = wanted["pixel_values"][0, 0].transpose(0, 2, 3, 1)
+        np.testing.assert_array_equal(tiles, pixels[: len(tiles)], err_msg=str(size))
+        assert wanted["num_tiles"] == [[rows * columns]], size
+        number = wanted["aspect_ratio_ids"][0, 0]
+        assert spec.tiles.grids[number - 1] == (rows, columns), size
+        numbers.add(number)
+    assert len(numbers) > 2 or most < 3
+
+
 def test_image_that_no_resolution_holds_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedImage, match="1x300 has too extreme an aspect ratio"):
         read_image(encoded(noise(1, 300)), ImageLimits(), read_spec(tmp_path, "LlavaNext", **NEXT))
@@ -314,6 +337,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Idefics3", {"do_resize": False}, "do_resize = false"),
     ("GotOcr2", {"max_patches": 17}, "max_patches = 17 are not supported, only 1 to 16"),
     ("GotOcr2", {"min_patches": 3, "max_patches": 2}, "min_patches = 3 and max_patches = 2"),
+    ("Mllama", {"max_image_tiles": 17}, "max_image_tiles = 17"),
+    ("Mllama", {"size": {"height": 8, "width": 9}}, r"size = \(8, 9\) are not"),
+    ("Mllama", {"do_pad": False}, "do_pad = false"),
     ("Pix2Struct", {"max_patches": 0}, "max_patches must be a whole number ≥ 1"),
     ("Pix2Struct", {"max_patches": 9000}, "only 1 to 8192"),
     ("Pix2Struct", {"patch_size": {"height": 0, "width": 4}}, "patch_size: height must be"),

@@ -21,8 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.export.models.paper_model import Outputs, PaperModel
-from tests.export.models.transformer_paper import sinusoids
+from tests.export.models.transformer_paper import Outputs, PaperModel, sinusoids
 
 
 class CnnCaptioner(PaperModel):
