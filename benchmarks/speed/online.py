@@ -94,10 +94,12 @@ class Server:
     Attributes:
         start: Makes it ready for a block; yields its address and path.
         requests: Makes what is sent to it, without end.
+        first: Arrivals a second of the first trial.
     """
 
     start: Callable[[], AbstractContextManager[tuple[str, str]]]
     requests: Callable[[], Iterator[Request]]
+    first: float
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,13 @@ def translators(model: str) -> dict[str, Server]:
     found = bundle(model, "int8", CACHE)
     ours = forced(found, CACHE / "online", 2 * VARIED["sentences"].sources[1])
     texts = list(islice(make_texts(ours, seed=7), 2048))
-    return {"triptych int8": Server(partial(triptych, CACHE / "online"), partial(cycle, texts))} | {
-        f"ctranslate2 int8, workers: {count}": Server(
-            partial(queued, model, ours, count), partial(cycle, texts)
-        )
-        for count in (1, THREADS)
+    requests = partial(cycle, texts)
+    return {
+        "triptych int8": Server(partial(triptych, CACHE / "online"), requests, first=20),
+        "ctranslate2 int8, workers: 1": Server(partial(queued, model, ours, 1), requests, first=4),
+        f"ctranslate2 int8, workers: {THREADS}": Server(
+            partial(queued, model, ours, THREADS), requests, first=20
+        ),
     }
 
 
@@ -137,16 +141,16 @@ def chats(model: str) -> dict[str, Server]:
         found = bundle(model, precision, CACHE, Runtime.OPENVINO)
         forced(found, repository, VARIED["chat"].sources[1])
         start = partial(triptych, repository, "/v1/chat/completions")
-        servers[f"triptych {precision}"] = Server(start, partial(make_chats, model, seed=7))
+        servers[f"triptych {precision}"] = Server(start, partial(make_chats, model, seed=7), 4)
     theirs = partial(make_chats, str(folder), seed=7)
     batching = "--continuous-batching"
-    for name, options in {
-        "bf16": [batching],
-        "fp32": [batching, "--dtype", "float32"],
-        "bf16, without batching": [],
-    }.items():
+    for name, first, options in (
+        ("bf16", 2, [batching]),
+        ("fp32", 2, [batching, "--dtype", "float32"]),
+        ("bf16, one by one", 0.5, []),
+    ):
         start = partial(transformers_serve, folder, options)
-        servers[f"transformers serve {name}"] = Server(start, theirs)
+        servers[f"transformers serve {name}"] = Server(start, theirs, first)
     return servers
 
 
@@ -162,7 +166,6 @@ def main() -> int:
     parser.add_argument("--subject", choices=SUBJECTS, default="translate")
     parser.add_argument("--model", help="a default for each subject")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--first", type=float, default=4.0, help="arrivals a second at first")
     parser.add_argument("--only", nargs="+", default=[""], help="servers with this in their names")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -178,9 +181,9 @@ def main() -> int:
         for name, server in servers.items():
             with server.start() as address:
                 requests = server.requests()
-                play(address, requests, WARM, number, options.first)
+                play(address, requests, WARM, number, server.first)
                 trial = partial(play, address, requests, subject.fewest, number)
-                rounds[name].append(find_highest(trial, options.first, subject.halvings))
+                rounds[name].append(find_highest(trial, server.first, subject.halvings))
             console.print(f"round {number + 1}, {name}: {best(rounds[name][-1])}")
             rows = {each: row(trials) for each, trials in rounds.items() if trials}
             write(options.subject, model, rows, options.output)
