@@ -237,14 +237,23 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
     figure, axes = pyplot.subplots(
         1, len(report), figsize=(5.5 * len(report), 4), squeeze=False, layout="constrained"
     )
-    for axis, (name, found) in zip(axes[0], report.items(), strict=True):
-        for server, values in found["rows"].items():
-            points = sorted((t["rate"], t["first_p95_ms"]) for t in values["trials"] if t["p95_ms"])
-            axis.plot(*zip(*points, strict=True), "o-", markersize=3, linewidth=1, label=server)
+    for axis, (name, subject) in zip(axes[0], report.items(), strict=True):
+        for server, values in subject["rows"].items():
+            found = [trial for trial in values["trials"] if trial["first_p95_ms"]]
+            rates = sorted({trial["rate"] for trial in found})
+            heights = [
+                median(trial["first_p95_ms"] for trial in found if trial["rate"] == rate)
+                for rate in rates
+            ]
+            axis.plot(rates, heights, "o-", markersize=3, linewidth=1, label=server)
         axis.axhline(1000 * IN_TIME_S, color="grey", linestyle="--", linewidth=0.8)
-        axis.set(xscale="log", yscale="log", xlabel="arrivals per second")
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.set_xlabel("arrivals per second")
         axis.set_ylabel("ms to the first text, 95th percentile")
-        axis.set_title(f"{name}, {found['model']}", fontsize=9)
+        axis.set_title(f"{name}, {subject['model']}", fontsize=9)
         axis.legend(fontsize=7)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
