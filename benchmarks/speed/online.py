@@ -147,7 +147,7 @@ def chats(model: str) -> dict[str, Server]:
     for name, first, options in (
         ("bf16", 2, [batching]),
         ("fp32", 2, [batching, "--dtype", "float32"]),
-        ("bf16, one by one", 0.5, []),
+        ("one by one, bf16", 0.5, []),
     ):
         start = partial(transformers_serve, folder, options)
         servers[f"transformers serve {name}"] = Server(start, theirs, first)
