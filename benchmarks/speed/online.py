@@ -233,10 +233,12 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator
 
     figure, axes = pyplot.subplots(
-        1, len(report), figsize=(5.5 * len(report), 4), squeeze=False, layout="constrained"
-    )
+        1, len(report), figsize=(5.5 * len(report), 4), squeeze=False, sharey=True,
+        layout="constrained",
+    )  # fmt: skip
     for axis, (name, subject) in zip(axes[0], report.items(), strict=True):
         for server, values in subject["rows"].items():
             found = [trial for trial in values["trials"] if trial["first_p95_ms"]]
@@ -247,11 +249,11 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
             ]
             axis.plot(rates, heights, "o-", markersize=3, linewidth=1, label=server)
         axis.axhline(1000 * IN_TIME_S, color="grey", linestyle="--", linewidth=0.8)
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.yaxis.set_major_formatter("{x:g}")
-        axis.set_xlabel("arrivals per second")
+        axis.set(xscale="log", yscale="log", xlabel="arrivals per second")
+        for line, base, ticks in ((axis.xaxis, 2, (1, 1.5)), (axis.yaxis, 10, (1, 2, 5))):
+            line.set_major_locator(LogLocator(base, ticks))
+            line.set_major_formatter("{x:g}")
+        axis.minorticks_off()
         axis.set_ylabel("ms to the first text, 95th percentile")
         axis.set_title(f"{name}, {subject['model']}", fontsize=9)
         axis.legend(fontsize=7)
