@@ -244,7 +244,8 @@ SHAPES: dict[str, Shape] = {
             "max_position_embeddings": 8192, "rope_theta": 100_000.0, "rms_norm_eps": 1e-5,
             "tie_word_embeddings": True, **_GPT_LIKE,
         },
-        dtype="bfloat16",
+        ("tokenizer", "chat"),
+        "bfloat16",
     ),
     "clip-vit-base-patch32": Shape("CLIPModel", {"projection_dim": 512}, ("tokenizer", "image")),
     "t5-base": Shape(

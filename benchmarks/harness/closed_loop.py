@@ -147,7 +147,25 @@ def count_answers(
     )
 
 
+@dataclass(frozen=True)
+class Reply:
+    """An answer, and seconds from the time at which its request was due.
+
+    Attributes:
+        first_s: To the first text of a stream; to the whole where there is none.
+        whole_s: To the end.
+        body: As it was sent: a stream with the sizes of its chunks.
+    """
+
+    first_s: float
+    whole_s: float
+    body: bytes
+
+
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
+_CHUNKED, _LAST_CHUNK = b"\r\ntransfer-encoding: chunked\r\n", b"\r\n0\r\n\r\n"
+_TEXT = re.compile(rb'"content": ?"[^"]')
+"""Of an event of OpenAI's streams, the first of which may be empty."""
 _READ_BYTES = 1 << 16
 
 
@@ -166,10 +184,12 @@ class _Connection:
         self._head = f"{head}content-length: ".encode()
         self._received = b""
         self.asked_s = 0.0
+        self.first_s: float | None = None
+        """When the first text of a stream arrived."""
 
     def send(self, body: bytes) -> None:
         """Send a JSON body."""
-        self.asked_s = time.perf_counter()
+        self.asked_s, self.first_s = time.perf_counter(), None
         self.socket.sendall(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
 
     def read(self) -> bytes | None:
@@ -181,8 +201,14 @@ class _Connection:
         received = self.socket.recv(_READ_BYTES)
         self._received += received
         head, _, body = self._received.partition(b"\r\n\r\n")
+        if self.first_s is None and _TEXT.search(body):
+            self.first_s = time.perf_counter()
         length = _LENGTH.search(head + b"\r\n")
-        if received and (length is None or len(body) < int(length[1])):
+        if _CHUNKED in head + b"\r\n":
+            is_complete = body.endswith(_LAST_CHUNK)
+        else:
+            is_complete = length is not None and len(body) >= int(length[1])
+        if received and not is_complete:
             return None
         if not received or not head.startswith(b"HTTP/1.1 200 "):
             raise RuntimeError(self._received.decode() or "the server closed the connection")
@@ -240,7 +266,7 @@ def http_loop(
     return count_answers(answers, start_s, stop_s, cpu_s)
 
 
-def open_loop(address: str, path: str, arrivals: Sequence[tuple[float, bytes]]) -> list[float]:
+def open_loop(address: str, path: str, arrivals: Sequence[tuple[float, bytes]]) -> list[Reply]:
     """Sends bodies when they are due, whatever is still unanswered.
 
     Args:
@@ -249,9 +275,9 @@ def open_loop(address: str, path: str, arrivals: Sequence[tuple[float, bytes]]) 
         arrivals: Seconds after the start, ascending, and JSON.
 
     Returns:
-        Seconds from the time at which each was due to its answer, in the order of the answers.
+        In the order of the answers.
     """
-    latencies_s: list[float] = []
+    replies: list[Reply] = []
     idle: list[_Connection] = []
     due_s: dict[_Connection, float] = {}
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
@@ -276,8 +302,9 @@ def open_loop(address: str, path: str, arrivals: Sequence[tuple[float, bytes]]) 
                     idle.remove(connection)
                     selector.unregister(connection.socket)
                     continue
-                if connection.read() is None:
+                if (body := connection.read()) is None:
                     continue
-                latencies_s.append(time.perf_counter() - due_s.pop(connection))
+                now_s, at_s = time.perf_counter(), due_s.pop(connection)
+                replies.append(Reply((connection.first_s or now_s) - at_s, now_s - at_s, body))
                 idle.append(connection)
-    return latencies_s
+    return replies

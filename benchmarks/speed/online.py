@@ -1,10 +1,14 @@
 """`python -m benchmarks.speed.online`: the highest rate of arrivals that is answered in time.
 
-Texts of 8 to 64 tokens arrive at random (exponential gaps), each for a translation of as many
-tokens ± 25 %. In time is a 95th percentile of the latency below a second. `triptych serve`, with
-Triton and the gateway, beside CTranslate2 behind FastAPI with a queue and batches of 32
-(`Queue`), with one worker on all cores and with one for each; in turns, one after the other, on the
-same cores.
+Requests arrive at random (exponential gaps). In time is a 95th percentile below a second to the
+first text, and below `WHOLE_S` to the whole. Servers take turns, on the same cores.
+
+Translations of texts of 8 to 64 tokens, as many ± 25 % long, are answered whole: `triptych serve`,
+with Triton and the gateway, beside CTranslate2 behind FastAPI with a queue and batches of 32
+(`Queue`), with one worker on all cores and with one for each.
+
+Chats have prompts of 32 to 256 tokens and answers of a quarter ± 40 %, which are streamed by
+OpenAI's API: `triptych serve` beside `transformers serve`, which also needs `accelerate`.
 """
 
 from __future__ import annotations
@@ -13,13 +17,14 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
@@ -34,17 +39,17 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.harness import machine
-from benchmarks.harness.closed_loop import open_loop, poisson_arrivals
+from benchmarks.harness.closed_loop import Reply, open_loop, poisson_arrivals
 from benchmarks.harness.system import THREADS
-from benchmarks.speed.checkpoints import bundle, ctranslate2_folder
-from benchmarks.speed.served import forced
+from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
+from benchmarks.speed.served import forced, generated
 from benchmarks.speed.systems import words
-from benchmarks.speed.work import VARIED
+from benchmarks.speed.work import SMALLEST_VOCABULARY, VARIED
 from examples.demo.server import READY_TIMEOUT_S, free_port, serving
 from examples.texts.grammar import sentences
+from export.precision import Runtime
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import open_bundle
 from inference.processing.tokenizer_kinds import load_tokenizer
@@ -52,17 +57,16 @@ from inference.processing.tokenizer_kinds import load_tokenizer
 CACHE = Path(__file__).parents[1] / ".cache"
 RESULTS = Path(__file__).parents[1] / "results"
 IN_TIME_S = 1.0
+WHOLE_S = 10.0
 TRIAL_S = 8.0
-FEWEST = 64
-"""Requests of a trial."""
+WARM = 8
+"""Requests that are not counted, at least, before the first trial."""
 GROWTH = 1.5
-"""Of the rate from trial to trial, until a trial is not in time."""
-HALVINGS = 3
-"""Of the interval of rates, afterwards: the result is exact to 5 %."""
-JSON = {"content-type": "application/json"}
+"""Of the rate from trial to trial, until one is in time and another is not."""
 SENTENCE_ENDS = ".?!¿¡"
 """Stripped from words, so that a text is one sentence."""
-Body = bytes
+Request = tuple[bytes, int]
+"""A body, and the tokens that it asks for."""
 console = Console(highlight=False, width=160)
 
 
@@ -71,62 +75,193 @@ class Trial:
     """Latencies at one rate, in milliseconds; infinite where a request was refused."""
 
     rate: float
-    p50_ms: float
-    p95_ms: float
+    first_p50_ms: float = math.inf
+    first_p95_ms: float = math.inf
+    p50_ms: float = math.inf
+    p95_ms: float = math.inf
+    tokens_per_second: float = 0.0
 
     @property
     def is_in_time(self) -> bool:
         """Whether users would call it fast enough."""
-        return self.p95_ms < 1000 * IN_TIME_S
+        return self.first_p95_ms < 1000 * IN_TIME_S and self.p95_ms < 1000 * WHOLE_S
+
+
+@dataclass(frozen=True)
+class Server:
+    """One that takes requests.
+
+    Attributes:
+        start: Makes it ready for a block; yields its address and path.
+        requests: Makes what is sent to it, without end.
+        first: Arrivals a second of the first trial.
+    """
+
+    start: Callable[[], AbstractContextManager[tuple[str, str]]]
+    requests: Callable[[], Iterator[Request]]
+    first: float
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured.
+
+    Attributes:
+        fewest: Requests of a trial.
+        halvings: Of the interval between a rate in time and one that is not.
+    """
+
+    model: str
+    servers: Callable[[str], Mapping[str, Server]]
+    fewest: int
+    halvings: int
+
+
+def translators(model: str) -> dict[str, Server]:
+    """Ours and CTranslate2's; all get the same texts."""
+    found = bundle(model, "int8", CACHE)
+    ours = forced(found, CACHE / "online", 2 * VARIED["sentences"].sources[1])
+    texts = list(islice(make_texts(ours, seed=7), 2048))
+    requests = partial(cycle, texts)
+    return {
+        "triptych int8": Server(partial(triptych, CACHE / "online"), requests, first=20),
+        "ctranslate2 int8, workers: 1": Server(partial(queued, model, ours, 1), requests, first=4),
+        f"ctranslate2 int8, workers: {THREADS}": Server(
+            partial(queued, model, ours, THREADS), requests, first=20
+        ),
+    }
+
+
+def chats(model: str) -> dict[str, Server]:
+    """Ours and that of `transformers`; no prompt is sent twice to a server."""
+    folder = checkpoint(model, CACHE)
+    servers = {}
+    for precision in ("int8", "fp32"):
+        repository = CACHE / f"online-chat-{precision}"
+        found = bundle(model, precision, CACHE, Runtime.OPENVINO)
+        forced(found, repository, VARIED["chat"].sources[1])
+        start = partial(triptych, repository, "/v1/chat/completions")
+        servers[f"triptych {precision}"] = Server(start, partial(make_chats, model, seed=7), 4)
+    theirs = partial(make_chats, str(folder), seed=7)
+    batching = "--continuous-batching"
+    for name, first, options in (
+        ("bf16", 2, [batching]),
+        ("fp32", 2, [batching, "--dtype", "float32"]),
+        ("one by one, bf16", 0.5, []),
+    ):
+        start = partial(transformers_serve, folder, options)
+        servers[f"transformers serve {name}"] = Server(start, theirs, first)
+    return servers
+
+
+SUBJECTS = {
+    "translate": Subject("marian-74m", translators, fewest=64, halvings=3),
+    "chat": Subject("smollm2-135m", chats, fewest=32, halvings=2),
+}
 
 
 def main() -> int:
-    """Measures, prints and writes `online.json`."""
+    """Measures, prints, and writes what is measured so far."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="marian-74m")
+    parser.add_argument("--subject", choices=SUBJECTS, default="translate")
+    parser.add_argument("--model", help="a default for each subject")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--first", type=float, default=4.0, help="arrivals a second at first")
+    parser.add_argument("--only", nargs="+", default=[""], help="servers with this in their names")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    found = bundle(options.model, "int8", CACHE)
-    ours = forced(found, CACHE / "online", 2 * VARIED["sentences"].sources[1])
-    bodies = list(islice(make_bodies(ours, seed=7), 2048))
-    systems = {
-        "triptych": lambda: triptych(CACHE / "online"),
-        **{
-            f"ctranslate2, workers: {count}": lambda count=count: queued(options.model, ours, count)
-            for count in (1, THREADS)
-        },
+    subject = SUBJECTS[options.subject]
+    model = options.model or subject.model
+    servers = {
+        name: server
+        for name, server in subject.servers(model).items()
+        if any(part in name for part in options.only)
     }
-    best: dict[str, list[Trial]] = {name: [] for name in systems}
+    rounds: dict[str, list[list[Trial]]] = {name: [] for name in servers}
     for number in range(options.rounds):
-        for name, start in systems.items():
-            with start() as address:
-                check_lengths(*address, bodies[:8])
-                trial = highest(partial(play, address, bodies, number), options.first)
-            best[name].append(trial)
-            console.print(f"round {number + 1}, {name}: {trial}")
-    table = Table("arrivals/s in time", "median", "rounds", "p50 ms", "p95 ms")
-    rows = {name: row(trials) for name, trials in best.items()}
-    for name, values in rows.items():
-        table.add_row(name, *map(str, values.values()))
-    console.print(table)
-    report = {"machine": machine.describe(), "model": options.model, "rows": rows}
-    machine.write_json(report, options.output / "online.json")
+        for name, server in servers.items():
+            with server.start() as address:
+                requests = server.requests()
+                play(address, requests, WARM, number, server.first)
+                trial = partial(play, address, requests, subject.fewest, number)
+                rounds[name].append(find_highest(trial, server.first, subject.halvings))
+            console.print(f"round {number + 1}, {name}: {best(rounds[name][-1])}")
+            rows = {each: row(trials) for each, trials in rounds.items() if trials}
+            write(options.subject, model, rows, options.output)
     return 0
 
 
-def row(trials: Sequence[Trial]) -> dict[str, object]:
-    """Medians over rounds."""
+def write(subject: str, model: str, rows: Mapping[str, Any], folder: Path) -> None:
+    """`online.json` and its picture, beside what they have of other subjects and servers."""
+    file = folder / "online.json"
+    report = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    rows = report.get(subject, {}).get("rows", {}) | rows
+    report[subject] = {"machine": machine.describe(), "model": model, "rows": rows}
+    machine.write_json(report, file)
+    plot(report, file.with_suffix(".png"))
+
+
+def best(trials: Sequence[Trial]) -> Trial:
+    """Of the highest rate that is in time; of none, a rate of 0."""
+    found = (trial for trial in trials if trial.is_in_time)
+    return max(found, key=lambda trial: trial.rate, default=Trial(0.0))
+
+
+def row(rounds: Sequence[Sequence[Trial]]) -> dict[str, Any]:
+    """Medians over rounds, and all trials."""
+    highest = [best(trials) for trials in rounds]
+    times = ("first_p50_ms", "first_p95_ms", "p50_ms", "p95_ms", "tokens_per_second")
     return {
-        "median": round(median(trial.rate for trial in trials), 1),
-        "rounds": [round(trial.rate, 1) for trial in trials],
-        "p50_ms": round(median(trial.p50_ms for trial in trials)),
-        "p95_ms": round(median(trial.p95_ms for trial in trials)),
+        "median": round(median(trial.rate for trial in highest), 2),
+        "rounds": [round(trial.rate, 2) for trial in highest],
+        **{name: finite(median(getattr(trial, name) for trial in highest)) for name in times},
+        "trials": [
+            {name: finite(value) for name, value in asdict(trial).items()}
+            for trials in rounds
+            for trial in trials
+        ],
     }
 
 
-def make_bodies(found: Bundle, seed: int) -> Iterator[Body]:
+def finite(value: float) -> float | None:
+    """As JSON has it."""
+    return round(value, 2) if math.isfinite(value) else None
+
+
+def plot(report: Mapping[str, Any], path: Path) -> None:
+    """The 95th percentile over the rate of arrivals: a panel a subject, a line a server."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator
+
+    figure, axes = pyplot.subplots(
+        1, len(report), figsize=(5.5 * len(report), 4), squeeze=False, sharey=True,
+        layout="constrained",
+    )  # fmt: skip
+    for axis, (name, subject) in zip(axes[0], report.items(), strict=True):
+        for server, values in subject["rows"].items():
+            found = [trial for trial in values["trials"] if trial["first_p95_ms"]]
+            rates = sorted({trial["rate"] for trial in found})
+            heights = [
+                median(trial["first_p95_ms"] for trial in found if trial["rate"] == rate)
+                for rate in rates
+            ]
+            axis.plot(rates, heights, "o-", markersize=3, linewidth=1, label=server)
+        axis.axhline(1000 * IN_TIME_S, color="grey", linestyle="--", linewidth=0.8)
+        axis.set(xscale="log", yscale="log", xlabel="arrivals per second")
+        for line, base, ticks in ((axis.xaxis, 2, (1, 1.5)), (axis.yaxis, 10, (1, 2, 5))):
+            line.set_major_locator(LogLocator(base, ticks))
+            line.set_major_formatter("{x:g}")
+        axis.minorticks_off()
+        axis.set_ylabel("ms to the first text, 95th percentile")
+        axis.set_title(f"{name}, {subject['model']}", fontsize=9)
+        axis.legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def make_texts(found: Bundle, seed: int) -> Iterator[Request]:
     """Requests without end: words of held-out sentences, up to a drawn number of tokens.
 
     Each is one sentence: a text of several is translated sentence by sentence, each of which would
@@ -142,79 +277,130 @@ def make_bodies(found: Bundle, seed: int) -> Iterator[Body]:
         taken = [next(words)]
         while len(tokenizer.encode(" ".join(taken))) < source:
             taken.append(next(words))
-        yield json.dumps({"texts": [" ".join(taken)], "max_new_tokens": answer}).encode()
+        body = {"texts": [" ".join(taken)], "max_new_tokens": answer}
+        yield json.dumps(body).encode(), answer
 
 
-def check_lengths(address: str, path: str, bodies: Sequence[Body]) -> None:
-    """Makes sure that a server generates as many tokens as are asked for.
+def make_chats(model: str, seed: int) -> Iterator[Request]:
+    """Requests without end: one message of random words, each of which is a token."""
+    random, lengths = np.random.default_rng(seed), VARIED["chat"]
+    while True:
+        prompt, answer = lengths.draw(random)
+        ids = random.integers(4, SMALLEST_VOCABULARY, prompt)
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": " ".join(words(tuple(ids.tolist())))}],
+            "max_tokens": answer,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        yield json.dumps(body).encode(), answer
+
+
+def play(
+    address: tuple[str, str], requests: Iterator[Request], fewest: int, seed: int, rate: float
+) -> Trial:
+    """One trial; what a server refuses at this rate is never in time.
 
     Raises:
-        ValueError: it generated more or fewer.
+        ValueError: the server generated more or fewer tokens than were asked for.
     """
-    for body in bodies:
-        response = httpx.post(
-            f"http://{address}{path}", content=body, headers=JSON, trust_env=False
-        )
-        answer, asked = response.json(), json.loads(body)["max_new_tokens"]
-        tokens = answer.get("usage", answer)["completion_tokens"]
-        if tokens != asked:
-            raise ValueError(f"{tokens} tokens in place of {asked} from {address}{path}")
-
-
-def play(address: tuple[str, str], bodies: Sequence[Body], seed: int, rate: float) -> Trial:
-    """One trial; what a server refuses at this rate is never in time."""
-    count = max(FEWEST, round(TRIAL_S * rate))
-    times = poisson_arrivals(rate, seed)
+    count = max(fewest, round(TRIAL_S * rate))
+    bodies, lengths = zip(*islice(requests, count), strict=True)
+    arrivals = list(zip(islice(poisson_arrivals(rate, seed), count), bodies, strict=True))
+    started_s = time.perf_counter()
     try:
-        latencies = open_loop(
-            *address, list(zip(islice(times, count), cycle(bodies), strict=False))
-        )
+        replies = open_loop(*address, arrivals)
     except RuntimeError:
-        return Trial(rate, math.inf, math.inf)
-    p50, p95 = np.percentile(latencies, [50, 95])
-    return Trial(rate, 1000 * float(p50), 1000 * float(p95))
+        return Trial(rate)
+    trial = measure(rate, replies, sum(lengths), time.perf_counter() - started_s)
+    console.print(trial)
+    return trial
 
 
-def highest(trial: Callable[[float], Trial], first: float) -> Trial:
-    """The trial of the highest rate that is in time, after one that is not counted.
+def measure(rate: float, replies: Sequence[Reply], asked: int, seconds: float) -> Trial:
+    """A trial of its replies.
 
     Raises:
-        ValueError: the first rate is not in time.
+        ValueError: they do not have as many tokens as were asked for.
     """
-    trial(first)
-    best = trial(first)
-    if not best.is_in_time:
-        raise ValueError(f"{first} arrivals a second are too many to begin with: {best}")
-    while (found := trial(best.rate * GROWTH)).is_in_time:
-        best = found
-    above = found.rate
-    for _ in range(HALVINGS):
-        found = trial(math.sqrt(best.rate * above))
-        if found.is_in_time:
-            best = found
+    tokens = sum(generated(reply.body) for reply in replies)
+    if tokens != asked:
+        raise ValueError(f"{tokens} tokens in place of {asked}")
+    percentiles = np.percentile([(r.first_s, r.whole_s) for r in replies], [50, 95], axis=0)
+    (first_p50, p50), (first_p95, p95) = 1000 * percentiles
+    times = map(float, (first_p50, first_p95, p50, p95))
+    return Trial(rate, *times, tokens_per_second=tokens / seconds)
+
+
+def find_highest(trial: Callable[[float], Trial], first: float, halvings: int) -> list[Trial]:
+    """Trials around the highest rate that is in time.
+
+    The last rate in time and the first that is not differ by a factor of GROWTH ** 0.5 ** halvings.
+    None is in time where a server that is sent an eighth of the first rate is still late.
+    """
+    trials = [trial(first)]
+    while not trials[-1].is_in_time and trials[-1].rate > first / 8:
+        trials.append(trial(trials[-1].rate / GROWTH))
+    below = best(trials).rate
+    if not below:
+        return trials
+    above = min((t.rate for t in trials if not t.is_in_time), default=math.inf)
+    while math.isinf(above):
+        trials.append(trial(below * GROWTH))
+        if trials[-1].is_in_time:
+            below = trials[-1].rate
         else:
-            above = found.rate
-    return best
+            above = trials[-1].rate
+    for _ in range(halvings):
+        trials.append(trial(math.sqrt(below * above)))
+        if trials[-1].is_in_time:
+            below = trials[-1].rate
+        else:
+            above = trials[-1].rate
+    return trials
 
 
 @contextmanager
-def triptych(repository: Path) -> Iterator[tuple[str, str]]:
-    """Address and path of our server."""
-    with serving(repository) as url:
-        yield urlsplit(url).netloc, "/v1/translate"
+def triptych(repository: Path, path: str = "/v1/translate") -> Iterator[tuple[str, str]]:
+    """Address and path of our server.
+
+    Without drafts: models of random weights repeat themselves, which may not count as speed.
+    """
+    with serving(repository, "--draft-tokens", "0") as url:
+        yield urlsplit(url).netloc, path
 
 
 @contextmanager
 def queued(model: str, found: Bundle, workers: int) -> Iterator[tuple[str, str]]:
-    """Address and path of the other one, whose workers share the cores.
+    """Address and path of CTranslate2's, whose workers share the cores."""
+    folder = ctranslate2_folder(model, "int8", CACHE)
+    arguments = [str(folder), str(found.folder), str(workers), "--port"]
+    with started(["benchmarks.speed.online", "serve", *arguments]) as address:
+        yield address, "/translate"
+
+
+@contextmanager
+def transformers_serve(folder: Path, options: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Address and path of `transformers serve`."""
+    arguments = ["serve", str(folder), *options, "--log-level", "error", "--port"]
+    with started(["transformers.cli.transformers", *arguments]) as address:
+        yield address, "/v1/chat/completions"
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[str]:
+    """Address of another server that FastAPI answers for: a module, its arguments, and a port.
 
     Raises:
         RuntimeError: it ended, or was not ready in time.
     """
-    folder, port = ctranslate2_folder(model, "int8", CACHE), free_port()
-    arguments = [str(folder), str(found.folder), str(port), str(workers)]
-    command = [sys.executable, "-m", "benchmarks.speed.online", "serve", *arguments]
-    server = subprocess.Popen(command)
+    port, log = free_port(), CACHE / "online.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", *command, str(port)], stdout=output, stderr=output,
+            env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        )  # fmt: skip
     try:
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while server.poll() is None and time.monotonic() < deadline_s:
@@ -223,9 +409,9 @@ def queued(model: str, found: Bundle, workers: int) -> Iterator[tuple[str, str]]
             except httpx.TransportError:
                 time.sleep(0.2)
                 continue
-            yield f"127.0.0.1:{port}", "/translate"
+            yield f"127.0.0.1:{port}"
             return
-        raise RuntimeError("the server of CTranslate2 did not start")
+        raise RuntimeError(f"{command[0]} did not start; its output is in {log}")
     finally:
         server.terminate()
         server.wait()
@@ -305,7 +491,7 @@ def make_app(folder: str, exported: Path, workers: int) -> FastAPI:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
-        _, _, converted, exported, port, workers = sys.argv
+        _, _, converted, exported, workers, _, port = sys.argv
         app = make_app(converted, Path(exported), int(workers))
         uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
     else:

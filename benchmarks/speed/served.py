@@ -96,7 +96,7 @@ def compare(
 
         def served(in_flight: int) -> Loop:
             address = urlsplit(url).netloc
-            return http_loop(address, "/v1/translate", bodies, _generated, in_flight)
+            return http_loop(address, "/v1/translate", bodies, generated, in_flight)
 
         return [
             {"model": model, "precision": precision}
@@ -105,7 +105,7 @@ def compare(
         ]
 
 
-def _generated(body: bytes) -> int:
+def generated(body: bytes) -> int:
     """Generated tokens of a response."""
     found = _TOKENS.search(body)
     assert found is not None, body

@@ -155,6 +155,7 @@ VARIED: Mapping[str, Lengths] = {
     "sentences": Lengths((8, 64), (750, 1250), 36),
     "instructions": Lengths((128, 384), (150, 350), 64),
     "documents": Lengths((640, 960), (75, 125), 80),
+    "chat": Lengths((32, 256), (150, 350), 36),
 }
 """Kinds of work whose answers end at lengths of their own."""
 

@@ -23,13 +23,13 @@ READY_TIMEOUT_S = 120.0
 
 
 @contextmanager
-def serving(repository: Path) -> Iterator[str]:
+def serving(repository: Path, *options: str) -> Iterator[str]:
     """`triptych serve` on free ports for as long as the block runs; yields the gateway's URL."""
     http_port, grpc_port = free_port(), free_port()
     command = [
         *(sys.executable, "-m", "triptych", "serve"),
         *("--repository", str(repository)),
-        *("--http-port", str(http_port), "--grpc-port", str(grpc_port)),
+        *("--http-port", str(http_port), "--grpc-port", str(grpc_port), *options),
     ]
     url = f"http://127.0.0.1:{http_port}"
     with tempfile.TemporaryFile() as log:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import threading
+import time
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
@@ -17,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from transformers import AutoTokenizer
 
 from benchmarks.full_size.shapes import save_byte_pairs
-from benchmarks.harness.closed_loop import Loop, open_loop
+from benchmarks.harness.closed_loop import Loop, Reply, open_loop
 from benchmarks.harness.system import System
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed import genai, llama_cpp, online, poisson, report, roofline, served
@@ -264,18 +266,49 @@ def test_answers_end_at_lengths_of_their_own_where_all_engines_can(kind: str) ->
     assert work.warm_up(2).lengths == [2] * 32
 
 
-def test_the_highest_rate_is_between_one_in_time_and_one_that_is_not() -> None:
-    asked: list[float] = []
-
+@pytest.mark.parametrize("first", [4.0, 100.0])
+def test_the_highest_rate_is_between_one_in_time_and_one_that_is_not(first: float) -> None:
     def trial(rate: float) -> online.Trial:
-        asked.append(rate)
-        return online.Trial(rate, 10.0, 50 * rate)  # 1000 ms at 20 a second
+        return online.Trial(rate, 10.0, 50 * rate, 20.0, 60 * rate)  # 1000 ms at 20 a second
 
-    best = online.highest(trial, 4.0)
-    assert 19 < best.rate < 20
-    assert max(asked) > 20
-    with pytest.raises(ValueError, match="too many to begin with"):
-        online.highest(trial, 21.0)
+    trials = online.find_highest(trial, first, halvings=3)
+    assert 19 < online.best(trials).rate < 20
+    assert any(20 <= each.rate < 21 for each in trials)
+    assert online.best(online.find_highest(trial, 1000.0, halvings=3)).rate == 0
+
+
+def test_a_rate_is_in_time_by_the_first_text_and_by_the_whole() -> None:
+    assert online.Trial(1.0, 10.0, 990.0, 10.0, 9990.0).is_in_time
+    assert not online.Trial(1.0, 10.0, 1000.0, 10.0, 9990.0).is_in_time
+    assert not online.Trial(1.0, 10.0, 990.0, 10.0, 10_000.0).is_in_time
+    assert not online.Trial(1.0).is_in_time
+
+
+def test_a_trial_counts_tokens_and_refuses_other_numbers_of_them() -> None:
+    body = b'{"usage":{"completion_tokens":8}}'
+    replies = [Reply(first_s, 2 * first_s, body) for first_s in (0.1, 0.2, 0.3)]
+    trial = online.measure(5.0, replies, asked=24, seconds=2.0)
+    assert (trial.first_p50_ms, trial.p50_ms) == pytest.approx((200, 400))
+    assert trial.first_p50_ms < trial.first_p95_ms < 300
+    assert trial.tokens_per_second == 12
+    with pytest.raises(ValueError, match="24 tokens in place of 25"):
+        online.measure(5.0, replies, asked=25, seconds=2.0)
+
+
+def test_rounds_become_medians_with_all_trials_and_a_picture(tmp_path: Path) -> None:
+    rounds = [
+        [online.Trial(rate, 1.0, 2.0, 3.0, 4.0), online.Trial(9.0)] for rate in (3.0, 5.0, 4.0)
+    ]
+    row = online.row(rounds)
+    assert (row["median"], row["rounds"]) == (4.0, [3.0, 5.0, 4.0])
+    assert (row["first_p95_ms"], row["p95_ms"]) == (2.0, 4.0)
+    assert [trial["p95_ms"] for trial in row["trials"]] == [4.0, None] * 3
+    late = online.row([[online.Trial(1.0, 1.0, 2000.0, 3.0, 4000.0)]])
+    assert (late["median"], late["p95_ms"]) == (0, None)
+    report = {"chat": {"model": "m", "rows": {"ours": row, "theirs": late}}}
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    online.plot(report, tmp_path / "online.png")
+    assert (tmp_path / "online.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_arrivals_wait_for_no_answer() -> None:
@@ -303,12 +336,47 @@ def test_arrivals_wait_for_no_answer() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         address = f"127.0.0.1:{server.server_port}"
-        latencies = open_loop(address, "/", [(0.0, b"{}"), (0.0, b"{}"), (0.2, b"{}")])
+        replies = open_loop(address, "/", [(0.0, b"{}"), (0.0, b"{}"), (0.2, b"{}")])
     finally:
         server.shutdown()
         server.server_close()
-    assert len(latencies) == 3
-    assert sorted(latencies)[1] >= 0.19, "the first two wait for the third"
+    assert [reply.body for reply in replies] == [b"{}"] * 3
+    assert all(reply.first_s == reply.whole_s for reply in replies)
+    assert sorted(reply.whole_s for reply in replies)[1] >= 0.19, "the first two wait for the third"
+
+
+def test_a_stream_begins_with_its_first_text_and_ends_with_its_last_chunk() -> None:
+
+    class Stream(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for event in events:
+                time.sleep(0.05)
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
+                self.wfile.flush()
+            self.wfile.write(b"0\r\n\r\n")
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    events = (b'{"content":""}', b'{"content":"w7"}', b'{"completion_tokens":1}')
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Stream)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"127.0.0.1:{server.server_port}"
+        replies = open_loop(address, "/", [(0.0, b"{}"), (0.4, b"{}")])
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert len(replies) == 2
+    for reply in replies:
+        assert 0.1 <= reply.first_s <= reply.whole_s - 0.04
+        assert served.generated(reply.body) == 1
 
 
 def test_texts_that_arrive_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +385,20 @@ def test_texts_that_arrive_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> 
             return text.split()
 
     monkeypatch.setattr(online, "load_tokenizer", lambda bundle: Words())
-    bodies = [json.loads(body) for body in islice(online.make_bodies(None, seed=7), 50)]  # type: ignore[arg-type]
+    requests = list(islice(online.make_texts(None, seed=7), 50))  # type: ignore[arg-type]
+    bodies = [json.loads(body) for body, _ in requests]
+    assert [body["max_new_tokens"] for body in bodies] == [tokens for _, tokens in requests]
     texts = [text for body in bodies for text in body["texts"]]
     assert max(len(text.split()) for text in texts) > 40
     assert [split_sentences(text).sentences for text in texts] == [(text,) for text in texts]
+
+
+def test_chats_that_arrive_differ_and_have_a_token_a_word() -> None:
+    requests = list(islice(online.make_chats("m", seed=7), 50))
+    bodies = [json.loads(body) for body, _ in requests]
+    prompts = [body["messages"][0]["content"].split() for body in bodies]
+    low, high = VARIED["chat"].sources
+    assert low <= min(map(len, prompts)) < max(map(len, prompts)) <= high
+    assert all(re.fullmatch(r"w\d+", word) for prompt in prompts for word in prompt)
+    assert len({tuple(prompt) for prompt in prompts}) == 50
+    assert [body["max_tokens"] for body in bodies] == [tokens for _, tokens in requests]
