@@ -28,6 +28,7 @@ MAX_LOGIT_BIASES = 1024
 MAX_NEW_TOKENS = 1_000_000
 MAX_RANK = 1_000_000
 MAX_STRIDE = 4096
+MAX_FRAMES = 10_000
 MAX_CHOICES = 1000
 MAX_CHOICE_CHARACTERS = 1000
 MAX_CHOICES_CHARACTERS = 100_000
@@ -216,6 +217,15 @@ def as_list(value: object) -> object:
 
 _Many = Annotated[list[str], Field(min_length=1)]
 OneOrMany = Annotated[_Many, BeforeValidator(as_list, json_schema_input_type=str | _Many)]
+
+
+FrameCounts = Annotated[
+    list[Annotated[int, Field(ge=1, le=MAX_FRAMES)]],
+    Field(
+        description="Number of frames of each item, whose embeddings are averaged; by default each "
+        "image is an item."
+    ),
+]
 
 
 class Message(BaseModel):

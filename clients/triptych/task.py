@@ -141,3 +141,5 @@ class Task:
 
 IMAGES = "images"
 """The one field that holds images: base64 in JSON, files in multipart, bytes over gRPC."""
+FRAME_COUNTS = "frame_counts"
+"""The field that makes items of several images each."""

@@ -473,7 +473,7 @@ class Box(_message.Message):
     def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ..., x_min: _Optional[float] = ..., y_min: _Optional[float] = ..., x_max: _Optional[float] = ..., y_max: _Optional[float] = ..., objectness: _Optional[float] = ...) -> None: ...
 
 class EmbedRequest(_message.Message):
-    __slots__ = ("texts", "images", "normalize", "model", "prompt_name", "prompt", "truncate", "truncation_direction")
+    __slots__ = ("texts", "images", "normalize", "model", "prompt_name", "prompt", "truncate", "truncation_direction", "frame_counts")
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
@@ -482,6 +482,7 @@ class EmbedRequest(_message.Message):
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
     TRUNCATION_DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    FRAME_COUNTS_FIELD_NUMBER: _ClassVar[int]
     texts: _containers.RepeatedScalarFieldContainer[str]
     images: _containers.RepeatedScalarFieldContainer[bytes]
     normalize: bool
@@ -490,7 +491,8 @@ class EmbedRequest(_message.Message):
     prompt: str
     truncate: bool
     truncation_direction: str
-    def __init__(self, texts: _Optional[_Iterable[str]] = ..., images: _Optional[_Iterable[bytes]] = ..., normalize: bool = ..., model: _Optional[str] = ..., prompt_name: _Optional[str] = ..., prompt: _Optional[str] = ..., truncate: bool = ..., truncation_direction: _Optional[str] = ...) -> None: ...
+    frame_counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., images: _Optional[_Iterable[bytes]] = ..., normalize: bool = ..., model: _Optional[str] = ..., prompt_name: _Optional[str] = ..., prompt: _Optional[str] = ..., truncate: bool = ..., truncation_direction: _Optional[str] = ..., frame_counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class EmbedResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -937,18 +939,20 @@ class Alignment(_message.Message):
     def __init__(self, source_tokens: _Optional[_Iterable[str]] = ..., target_tokens: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
 
 class ZeroShotRequest(_message.Message):
-    __slots__ = ("model", "images", "labels", "templates", "top_k")
+    __slots__ = ("model", "images", "labels", "templates", "top_k", "frame_counts")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     TEMPLATES_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
+    FRAME_COUNTS_FIELD_NUMBER: _ClassVar[int]
     model: str
     images: _containers.RepeatedScalarFieldContainer[bytes]
     labels: _containers.RepeatedScalarFieldContainer[str]
     templates: _containers.RepeatedScalarFieldContainer[str]
     top_k: int
-    def __init__(self, model: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., templates: _Optional[_Iterable[str]] = ..., top_k: _Optional[int] = ...) -> None: ...
+    frame_counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, model: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., templates: _Optional[_Iterable[str]] = ..., top_k: _Optional[int] = ..., frame_counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ZeroShotResponse(_message.Message):
     __slots__ = ("model", "data", "usage")

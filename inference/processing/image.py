@@ -30,6 +30,12 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 PILLOW_MAX_PIXELS = 89_478_485
 """Pillow warns above this limit of its own; ours must not be larger."""
 _JPEG = ("JPEG", "MPO")
+_VIDEOS = {
+    "MP4 or MOV": rb"....ftyp(?!avi[fs]|avc[is]|hei|hev|mi[af]|msf|jpe?g|crx|M4[AB])",
+    "Matroska or WebM": rb"\x1a\x45\xdf\xa3",
+    "AVI": rb"RIFF....AVI ",
+}
+"""How videos begin; `ftyp` begins HEIF, AVIF, Canon's CR3 and audio, too."""
 _PNG_DEPTH = 24
 """Place of the bits a sample, in the header that a PNG file begins with."""
 _STRIP_PIXELS = 1_000_000
@@ -66,8 +72,7 @@ def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _too_large("more than Pillow opens", limits) from None
     except UnidentifiedImageError:
-        names = ", ".join(FORMATS)
-        raise UnsupportedImage(f"not an image of these formats: {names}") from None
+        raise UnsupportedImage(_explain_refusal(data)) from None
     except (ServingError, MemoryError):
         raise
     # For malformed bytes Pillow's plugins raise nearly anything (struct.error, SyntaxError, …).
@@ -239,6 +244,17 @@ def _check_size(size: tuple[int, int], limits: ImageLimits) -> None:
     width, height = size
     if width * height > limits.max_pixels or max(size) > limits.max_side:
         raise _too_large(f"{width}x{height}", limits)
+
+
+def _explain_refusal(data: bytes) -> str:
+    """Why a file is refused: it is a video, with the command that splits it, or no image."""
+    for kind, beginning in _VIDEOS.items():
+        if re.match(beginning, data, re.DOTALL):
+            return (
+                f"a video ({kind}), not an image: split it with `ffmpeg -i VIDEO -vf fps=1 "
+                "frame-%03d.jpg` and send the frames as images"
+            )
+    return f"not an image of these formats: {', '.join(FORMATS)}"
 
 
 def _too_large(what: str, limits: ImageLimits) -> PayloadTooLarge:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
-from inference.tasks.embedding.embedding_calls import EmbeddingCalls
+from inference.tasks.embedding.embedding_calls import EmbeddingCalls, EmbeddingPlace, scale_to_unit
 from inference.tasks.shared.canaries import part_canaries
-from inference.tasks.shared.embedding_cache import Embedded, Vector
+from inference.tasks.shared.embedding_cache import Embedded
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import (
@@ -25,7 +24,6 @@ from inference.tasks.shared.model_calls import (
     map_valid,
 )
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
-from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from triptych.messages import Usage
 from triptych.tasks import embed as declared
@@ -72,7 +70,7 @@ class EmbedPlan(Plan):
             nonlocal tokens
             entry = item(outcomes)
             tokens += entry.tokens
-            vector = _unit(entry.vector) if self.scales else entry.vector
+            vector = scale_to_unit(entry.vector) if self.scales else entry.vector
             cut = entry.cut_characters or None
             return Embedding.model_construct(
                 index=index, embedding=vector.astype("<f8"), truncated_characters=cut
@@ -102,7 +100,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
             )
         calls = EmbeddingCalls(model, cut_end=request.cut_end)
         if request.texts is None:
-            items = map_valid(calls.add_images(images), _image_reader)
+            items = map_valid(calls.add_images(images, request.frame_counts), _image_reader)
         else:
             prompt = _prompt(request, section, model)
             items = _text_readers(request.texts, prompt, calls)
@@ -135,8 +133,8 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
         return sum(map(len, request.texts)) + len(request.prompt or "") * len(request.texts)
 
 
-def _image_reader(row: Row) -> Read:
-    return lambda outcomes: Embedded(row.read(outcomes, Role.EMBEDDING), tokens=0)
+def _image_reader(place: EmbeddingPlace) -> Read:
+    return lambda outcomes: Embedded(place.read(outcomes, Role.EMBEDDING), tokens=0)
 
 
 def _prompt(request: EmbedRequest, section: EmbedSection, model: LoadedModel) -> str:
@@ -156,11 +154,6 @@ def _prompt(request: EmbedRequest, section: EmbedSection, model: LoadedModel) ->
             f"{model.name} has no prompt of that name; it has: {known}", field="prompt_name"
         )
     return section.prompts[name]
-
-
-def _unit(vector: Vector) -> Vector:
-    """The vector at length 1; one of zeros stays so."""
-    return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-12), dtype=np.float32)
 
 
 def _text_readers(

@@ -11,14 +11,13 @@ import numpy.typing as npt
 
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
-from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
+from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls, EmbeddingPlace
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters, check_is_not_blank
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome, answer_each
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
-from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from triptych.messages import Usage
 from triptych.tasks import zero_shot as declared
@@ -60,7 +59,7 @@ class ZeroShotPlan(Plan):
     labels: tuple[str, ...]
     templates: tuple[str, ...]
     texts: EmbeddedTexts
-    images: tuple[Row | ServingError, ...]
+    images: tuple[EmbeddingPlace | ServingError, ...]
     calls: tuple[InferCall, ...]
     top_k: int | None = None
 
@@ -70,8 +69,8 @@ class ZeroShotPlan(Plan):
         texts = {text: self.texts.find_embedding(text, outcomes) for text in rendered}
         labels = self._label_matrix(texts)
 
-        def classify(index: int, row: Row) -> Classification:
-            image = row.read(outcomes, Role.EMBEDDING)
+        def classify(index: int, place: EmbeddingPlace) -> Classification:
+            image = place.read(outcomes, Role.EMBEDDING)
             return Classification(index=index, labels=self._rank(image, labels))
 
         data = answer_each(self.images, classify, Classification)
@@ -121,7 +120,7 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
                 check_characters(length, field, model.text_limit)
                 embedding.add_text(render(template, label), field, " in its template")
         texts = embedding.batch_texts()
-        rows = embedding.add_images(images)
+        rows = embedding.add_images(images, request.frame_counts)
         return ZeroShotPlan(
             model,
             self.section_of(model),

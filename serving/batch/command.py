@@ -34,7 +34,7 @@ from serving.settings.capacity_settings import CapacitySettings
 from triptych.commands.lazy_commands import single
 from triptych.commands.task_flags import check_required, request_flags, values_of
 from triptych.errors import InvalidArgument
-from triptych.task import IMAGES
+from triptych.task import FRAME_COUNTS, IMAGES
 
 TEXTS = ("texts", "prompts")
 INTERRUPTED = 130
@@ -127,7 +127,7 @@ def row_fields(task: AnyTask) -> list[str]:
 def batch_function(task: AnyTask) -> Callable[..., int]:
     """The command of a task as a function for typer."""
     declared = task.declaration
-    flags = [flag for flag in request_flags(declared) if flag.field != IMAGES]
+    flags = [each for each in request_flags(declared) if each.field not in (IMAGES, FRAME_COUNTS)]
     own = get_type_hints(OwnFlags, include_extras=True)
 
     def run(settings: BatchSettings, **given: Any) -> int:

@@ -89,7 +89,7 @@ def _captions(body: Json) -> list[Json]:
 
 def _labels(body: Json) -> list[Json]:
     labels = [{"label": label, "score": 0.5, "cosine": 0.25} for label in body["labels"]]
-    return [{"labels": labels} for _ in body["images"]]
+    return [{"labels": labels} for _ in body.get("frame_counts", body["images"])]
 
 
 def _continuations(body: Json) -> list[Json]:

@@ -150,6 +150,15 @@ def test_zero_shot_takes_labels_from_flags_and_files(triptych, tmp_path: Path) -
     assert len(triptych("zero-shot", image, "-l", "a", "-l", "b", "--top", 1).out.split("\n")) == 2
 
 
+def test_lists_of_frames_have_the_names_of_their_first_frames(triptych, tmp_path: Path) -> None:
+    frames = [tmp_path / f"{number}.png" for number in range(5)]
+    for frame in frames:
+        frame.write_bytes(b"1")
+    counts = ["--frame-count", 3, "--frame-count", 2]
+    lines = triptych("zero-shot", *frames, "-l", "a boat", *counts).out.splitlines()
+    assert lines[::2] == [str(frames[0]), str(frames[3])]
+
+
 def test_detect_prints_boxes_or_draws_them(
     triptych, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,10 +72,14 @@ def test_embeddings_equal_transformers(
 ) -> None:
     asked = client if protocol == "http" else grpc_client
     texts = vectors(asked.embed(TEXTS))
-    pictures = vectors(asked.embed(images=[encoded(image) for image in images]))
+    frames = [encoded(image) for image in images]
+    pictures = vectors(asked.embed(images=frames))
     np.testing.assert_allclose(texts, reference["texts"], atol=TOLERANCE)
     np.testing.assert_allclose(pictures, reference["images"], atol=TOLERANCE)
-    for found in (texts, pictures):
+    video = vectors(asked.embed(images=frames, frame_counts=[len(frames)]))
+    mean = reference["images"].mean(axis=0, keepdims=True)
+    np.testing.assert_allclose(video, mean / np.linalg.norm(mean), atol=TOLERANCE)
+    for found in (texts, pictures, video):
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=TOLERANCE)
 
 

@@ -335,6 +335,9 @@ _CASES: dict[str, list[Case]] = {
     "embed": [
         Case({"texts": ..., "images": [RED]},
              [{"embedding": [256 / 65538**0.5, 1 / 65538**0.5, 1 / 65538**0.5]}]),
+        Case({"texts": ..., "images": [RED, BLUE, RED], "frame_counts": [2, 1]},
+             [{"embedding": [257 / 132102**0.5, 2 / 132102**0.5, 257 / 132102**0.5]},
+              {"embedding": [256 / 65538**0.5, 1 / 65538**0.5, 1 / 65538**0.5]}]),
         Case({"texts": ["a", "a b"]}, [{"embedding": [4 / 33**0.5, 1 / 33**0.5, -4 / 33**0.5]}, {}],
              (5, 0)),
         Case({"texts": ["a", LONG], "truncate": True, "truncation_direction": "left"},
@@ -407,6 +410,8 @@ _CASES: dict[str, list[Case]] = {
         Case({"images": [RED, b"junk", BLUE], "labels": ["red", "very blue"],
               "templates": ["a {}", "the {}"]},
              [{"labels": [..., ...]}, {"error": {"field": "images.1"}}, {"labels": [..., ...]}]),
+        Case({"images": [RED, b"junk", BLUE, BLUE], "frame_counts": [2, 2]},
+             [{"labels": None, "error": {"field": "images.1"}}, {"labels": [...], "error": None}]),
         Case({"labels": ["red"]}, [labels("red", scores=[1.0])]),
         Case({"labels": ["red", "red"]}, [labels("red", "red", scores=[0.5, 0.5])]),
     ],

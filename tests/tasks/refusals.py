@@ -166,6 +166,12 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
         ({"labels": ["very " * 11 + "red"]}, "labels.0",
          "labels.0 in its template has 17 tokens, .* at most 12", TooLong),
         ({"labels": ["red", "  "]}, "labels.1", "labels.1 is empty"),
+        ({"images": [RED, JUNK], "frame_counts": [2]}, "images.1", "", UnsupportedImage),
+        ({"images": [RED] * 3, "frame_counts": [2, 2]}, "frame_counts",
+         "frame_counts adds up to 4, images holds 3"),
+        ({"images": [RED] * 33, "frame_counts": [33]}, "images", "images holds 33 items"),
+        ({"frame_counts": [1, 0]}, "frame_counts.1"),
+        ({"images": [], "frame_counts": [1]}, "images"),
     ],
     "generate": [
         ({"prompts": []}, "prompts"),
@@ -255,6 +261,9 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
         ({"prompt_name": "title"}, "prompt_name", "it has: query, passage", InvalidRequest,
          lambda: prompted(prompts={"query": "q: ", "passage": "p: "})),
         ({"texts": ..., "images": [RED], "truncate": True}, None, "truncate is for texts"),
+        ({"frame_counts": [1]}, None, "frame_counts is for images"),
+        ({"texts": ..., "images": [RED], "frame_counts": [1], "normalize": False}, None,
+         "averages of frames have unit length"),
         ({"model": "tiny-translate"}, "model", "", UnknownModel),
     ],
     "classify": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from triptych.commands.task_flags import OWN, TaskCommand, TaskFlag, check_requi
 from triptych.errors import TriptychError
 from triptych.messages import Item, Response
 from triptych.operation import operation, stream_operation
-from triptych.task import IMAGES, Format, Task
+from triptych.task import FRAME_COUNTS, IMAGES, Format, Task
 
 
 @dataclass(frozen=True)
@@ -165,9 +166,11 @@ class TaskRun:
         return OutputFile(path, encode) if path and encode else None
 
     def _names(self) -> Sequence[str] | None:
-        """File names of the images, or several texts of one; None for texts alone."""
+        """File names of the images, of first frames, or several texts of one; None for texts."""
         given = {flag.field: list(self._value(flag) or ()) for flag in self.command.inputs}
         images = given.pop(IMAGES, None)
+        if images and (counts := self.given.get(FRAME_COUNTS)):
+            images = [images[start] for start in (0, *accumulate(counts[:-1]))]
         return max([images, *given.values()], key=len) if images else None
 
     def _value(self, flag: TaskFlag) -> Any:

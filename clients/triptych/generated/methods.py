@@ -409,6 +409,7 @@ class BlockingMethods(BlockingClient):
         texts: str | Iterable[str] | None = None,
         *,
         images: Image | Iterable[Image] | None = None,
+        frame_counts: Iterable[int] | None = None,
         normalize: bool = True,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -421,6 +422,8 @@ class BlockingMethods(BlockingClient):
         Args:
             texts: Texts to embed.
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            frame_counts: Number of frames of each item, whose embeddings are averaged; by default
+                each image is an item.
             normalize: Scale embeddings to unit length; false for models whose graphs do not.
             prompt_name: The model's prompt of this name is put before each text.
             prompt: Put before each text.
@@ -843,6 +846,7 @@ class BlockingMethods(BlockingClient):
         images: Image | Iterable[Image],
         labels: str | Iterable[str],
         *,
+        frame_counts: Iterable[int] | None = None,
         templates: str | Iterable[str] | None = None,
         top_k: int | None = None,
         model: str | None = None,
@@ -852,6 +856,8 @@ class BlockingMethods(BlockingClient):
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             labels: Classes to choose from.
+            frame_counts: Number of frames of each item, whose embeddings are averaged; by default
+                each image is an item.
             templates: Each contains {}; several are averaged. Default: 'a photo of a {}'.
             top_k: Return only this many labels, the best ones; scores stay those among all.
             model: Model name; optional where exactly one model fits.
@@ -1236,6 +1242,7 @@ class AwaitableMethods(AwaitableClient):
         texts: str | Iterable[str] | None = None,
         *,
         images: Image | Iterable[Image] | None = None,
+        frame_counts: Iterable[int] | None = None,
         normalize: bool = True,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -1248,6 +1255,8 @@ class AwaitableMethods(AwaitableClient):
         Args:
             texts: Texts to embed.
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            frame_counts: Number of frames of each item, whose embeddings are averaged; by default
+                each image is an item.
             normalize: Scale embeddings to unit length; false for models whose graphs do not.
             prompt_name: The model's prompt of this name is put before each text.
             prompt: Put before each text.
@@ -1670,6 +1679,7 @@ class AwaitableMethods(AwaitableClient):
         images: Image | Iterable[Image],
         labels: str | Iterable[str],
         *,
+        frame_counts: Iterable[int] | None = None,
         templates: str | Iterable[str] | None = None,
         top_k: int | None = None,
         model: str | None = None,
@@ -1679,6 +1689,8 @@ class AwaitableMethods(AwaitableClient):
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             labels: Classes to choose from.
+            frame_counts: Number of frames of each item, whose embeddings are averaged; by default
+                each image is an item.
             templates: Each contains {}; several are averaged. Default: 'a photo of a {}'.
             top_k: Return only this many labels, the best ones; scores stay those among all.
             model: Model name; optional where exactly one model fits.

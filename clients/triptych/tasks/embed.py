@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import Field, SerializerFunctionWrapHandler, field_serializer, model_validator
 
 from triptych.messages import (
+    FrameCounts,
     Item,
     OneOrMany,
     Request,
@@ -26,6 +27,7 @@ class EmbedRequest(Request, TruncationParameters):
 
     texts: OneOrMany | None = optional("Texts to embed.")
     images: OneOrMany | None = optional("Base64 or data URIs.")
+    frame_counts: FrameCounts | None = None
     normalize: bool = Field(
         default=True,
         description="Scale embeddings to unit length; false for models whose graphs do not.",
@@ -43,11 +45,15 @@ class EmbedRequest(Request, TruncationParameters):
             raise ValueError("a prompt is for texts")
         if self.images is not None and self.truncate:
             raise ValueError("truncate is for texts: leave it out")
+        if self.frame_counts is not None and self.images is None:
+            raise ValueError("frame_counts is for images: leave it out")
+        if self.frame_counts is not None and not self.normalize:
+            raise ValueError("averages of frames have unit length: leave normalize out")
         return self
 
 
 class Embedding(Item):
-    """The embedding of one text or image."""
+    """The embedding of one text, image or list of frames."""
 
     embedding: list[float] | None = None  # where it is computed, an array of float64
     truncated_characters: int | None = cut_characters()
@@ -80,6 +86,7 @@ TASK = Task(
         examples=(
             'triptych embed "a red circle" "a blue square"',
             "triptych embed --images boat.png --images horse.png --output images.npy",
+            "triptych embed --images frame-001.jpg --images frame-002.jpg --frame-count 2",
             "triptych embed --file texts.txt --output texts.npy",
         ),
         formats={".npy": npy},

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from triptych.messages import Item, Message, OneOrMany, Request, Response, optional
+from triptych.messages import FrameCounts, Item, Message, OneOrMany, Request, Response, optional
 from triptych.task import Command, Task
 
 MAX_LABELS = 1000
@@ -19,6 +19,7 @@ class ZeroShotRequest(Request):
     """Request of `zero-shot`. As multipart, `images` are files, the other fields text."""
 
     images: OneOrMany = Field(description="Base64 or data URIs.")
+    frame_counts: FrameCounts | None = None
     labels: list[str] = Field(
         min_length=1, max_length=MAX_LABELS, description="Classes to choose from."
     )
@@ -43,7 +44,7 @@ class LabelScore(Message):
 
 
 class Classification(Item):
-    """The labels of one image, best first."""
+    """The labels of one image or list of frames, best first."""
 
     labels: list[LabelScore] | None = None
 
@@ -75,6 +76,7 @@ TASK = Task(
             'triptych zero-shot boat.png --label "a boat" --label "a horse"',
             "triptych zero-shot *.png --labels-file labels.txt --top-k 3",
             'triptych zero-shot boat.png -l boat -l horse --template "a drawing of a {}"',
+            "triptych zero-shot frame-*.jpg -l swimming -l running --frame-count 12",
         ),
         short={"labels": "l", "top_k": "k"},
         render=render,

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
 
 from inference.bundle.manifest import Role
-from inference.errors import ServingError
+from inference.errors import InvalidRequest, ServingError
 from inference.processing.tokenizer import EncodedText
-from inference.tasks.shared.embedding_cache import Embedded
+from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import InferCall, Outcome
+from inference.tasks.shared.model_calls import Array, InferCall, Outcome, attempt_each, unwrap
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.text_rows import TextRows
 from triptych.messages import TruncationDirection
+from triptych.task import FRAME_COUNTS, IMAGES
+
+
+class EmbeddingPlace(Protocol):
+    """Where the embedding of one item is: a `Row`, or `Frames`."""
+
+    def read(self, outcomes: Sequence[Outcome], role: Role) -> Array:
+        """The embedding (D,)."""
 
 
 @dataclass
@@ -79,16 +91,55 @@ class EmbeddingCalls:
             }
         return EmbeddedTexts(self.model, self._known, rows)
 
-    def add_images(self, images: Sequence[ImageInput]) -> tuple[Row | ServingError, ...]:
-        """Calls for the readable images: each one's row, or its error.
+    def add_images(
+        self, images: Sequence[ImageInput], frame_counts: Sequence[int] | None
+    ) -> tuple[EmbeddingPlace | ServingError, ...]:
+        """Calls for the readable images: each item's place, or its error.
+
+        Args:
+            frame_counts: Images of each item; None: one.
 
         Raises:
-            InvalidRequest: too many images.
-            ServingError: none could be read; the first one's error.
+            InvalidRequest: too many images, or other numbers of frames than of images.
+            ServingError: no item could be read; the first one's error.
         """
+        if frame_counts is not None and sum(frame_counts) != len(images):
+            raise InvalidRequest(
+                f"{FRAME_COUNTS} adds up to {sum(frame_counts)}, {IMAGES} holds {len(images)}: "
+                "give the number of frames of each item",
+                field=FRAME_COUNTS,
+            )
         prepared = prepare_images(images, self.model)
         part = self.model.part(takes=Role.PIXELS, returns=Role.EMBEDDING)
-        return image_rows(prepared, part, (Role.EMBEDDING,), self.calls)
+        rows = image_rows(prepared, part, (Role.EMBEDDING,), self.calls)
+        if frame_counts is None:
+            return rows
+        remaining = iter(rows)
+        items = [tuple(islice(remaining, count)) for count in frame_counts]
+        return attempt_each(items, lambda _, item: Frames(tuple(map(unwrap, item))))
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Where the embeddings of the frames of one item are."""
+
+    rows: tuple[Row, ...]
+
+    def read(self, outcomes: Sequence[Outcome], role: Role) -> Vector:
+        """(D,): the mean of the frames' unit vectors, at unit length.
+
+        It is CLIP4Clip's parameter-free similarity (arXiv 2104.08860, section 3.3).
+
+        Raises:
+            ServingError: the call of one frame failed.
+        """
+        vectors = [scale_to_unit(row.read(outcomes, role)) for row in self.rows]
+        return scale_to_unit(np.mean(vectors, axis=0, dtype=np.float64))
+
+
+def scale_to_unit(vector: Array) -> Vector:
+    """The vector at length 1; one of zeros stays so."""
+    return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-12), dtype=np.float32)
 
 
 @dataclass(frozen=True)

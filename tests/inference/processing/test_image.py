@@ -455,6 +455,38 @@ LOSSY = Picture(SIZE, RED, BLUE, tolerance=60)
 DAMAGED, TOO_LARGE = UnsupportedImage, PayloadTooLarge
 
 
+def _box(brand: bytes) -> bytes:
+    """How a file of ISO's base media format begins (ISO/IEC 14496-12, section 4.3)."""
+    return b"\0\0\0\x18ftyp" + brand + b"\0\0\0\0" + brand + b"mp41" + b"\0\0\0\x08free"
+
+
+VIDEOS = [
+    *((f"MP4 or MOV ({brand!r})", _box(brand)) for brand in (b"isom", b"mp42", b"qt  ", b"3gp5")),
+    ("Matroska or WebM", b"\x1a\x45\xdf\xa3\x9fB\x86\x81\x01B\xf7\x81\x01B\xf2\x81\x04webm"),
+    ("AVI", b"RIFF\n\xff\0\0AVI LIST" + bytes(16)),
+]
+NO_VIDEOS = [
+    *((f"ftyp {brand!r}", _box(brand)) for brand in (b"heic", b"hevc", b"mif1", b"msf1", b"M4A ")),
+    ("AVIF without a picture", _box(b"avif")),
+    ("WAV", b"RIFF\x24\0\0\0WAVEfmt " + bytes(16)),
+]
+
+
+@pytest.mark.parametrize(("name", "data"), VIDEOS, ids=repr)
+def test_a_video_is_refused_with_the_command_that_splits_it(name: str, data: bytes) -> None:
+    kind = name.partition(" (")[0]
+    command = "ffmpeg -i VIDEO -vf fps=1 frame-%03d.jpg"
+    with pytest.raises(UnsupportedImage, match=rf"a video \({kind}\).*`{command}`"):
+        decode_image(data)
+
+
+@pytest.mark.parametrize(("name", "data"), NO_VIDEOS, ids=repr)
+def test_what_begins_like_a_video_is_none(name: str, data: bytes) -> None:
+    with pytest.raises(UnsupportedImage) as refused:
+        decode_image(data)
+    assert "video" not in str(refused.value)
+
+
 def halves(mode: str = "RGB", size: tuple[int, int] = SIZE) -> Image.Image:
     """Left half red, right half blue."""
     image = Image.new("RGB", size, RED)
@@ -561,6 +593,8 @@ def _others() -> None:
     add("ICO", encoded(halves("RGBA", (16, 16)), "ICO"), DAMAGED)
     add("TGA", encoded(halves(), "TGA"), DAMAGED)
     add("zip", b"PK\3\4" + bytes(30), DAMAGED)
+    for name, data in [*VIDEOS, *NO_VIDEOS]:
+        add(name, data, DAMAGED)
 
 
 _PARTS: tuple[Callable[[], None], ...] = (

@@ -84,6 +84,15 @@ def test_images_are_embedded_in_order(classifier: LoadedModel) -> None:
     assert np.argmax(first.embedding) == 0
 
 
+def test_each_frame_has_the_same_weight_whatever_its_length() -> None:
+    frames = [image_file("red"), image_file("blue")]
+    model = prompted(is_normalized=False)
+    made = plan_embeddings(model, images=frames, frame_counts=[2])
+    raw = {Role.EMBEDDING: np.array([[3, 4], [0, 10]], dtype=np.float32)}  # (0.6, 0.8), (0, 1)
+    (item,) = made.finish([raw]).data
+    np.testing.assert_allclose(item.embedding, np.array([1, 3]) / 10**0.5, rtol=1e-6)
+
+
 def test_cached_text_needs_no_call(classifier: LoadedModel) -> None:
     cache = EmbeddingCache()
     first = plan_embeddings(classifier, cache, texts=["a b"])

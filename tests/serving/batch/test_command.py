@@ -158,6 +158,7 @@ def test_every_task_of_texts_or_images_has_a_command(capsys: pytest.CaptureFixtu
     for name in names:
         spellings = [each for flag in built(name).params for each in flag.opts]
         assert len(spellings) == len(set(spellings)), name
+        assert "--frame-count" not in spellings  # a row is one image
     assert run_cli(["batch", "translate", "--help"]) == 0
     assert {"--num-beams", "--shard-rows", "--keep"} <= set(capsys.readouterr().out.split())
 
