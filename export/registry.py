@@ -37,6 +37,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "groupvit": "export.models.dual_encoders.groupvit",
     "open_clip": "export.models.dual_encoders.open_clip",
     "siglip": "export.models.dual_encoders.siglip",
+    "siglip2": "export.models.dual_encoders.siglip:SIGLIP2",
     "clipseg": "export.models.dual_encoders.clipseg",
     "owlvit": "export.models.dual_encoders.owlvit:OWLVIT",
     "owlv2": "export.models.dual_encoders.owlvit:OWLV2",

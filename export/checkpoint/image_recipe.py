@@ -328,14 +328,9 @@ def read_patches(values: Mapping[str, Any]) -> ImageSpec:
         raise CheckpointError(f"{FILE}: patch_size = {patch!r} is not supported")
     sides = ConfigReader(patch, f"{FILE}, patch_size")
     height, width = sides.integer("height"), sides.integer("width")
-    most = reader.integer("max_patches", 2048)
-    if most > MOST_PATCHES:
-        raise CheckpointError(
-            f"{FILE}: max_patches = {most} is not supported, only 1 to {MOST_PATCHES}"
-        )
     return ImageSpec(
         resize="patches",
-        size=(most, height * width + 1),
+        size=(_budget(reader, "max_patches", 2048), height * width + 1),
         resample=2,
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
@@ -347,6 +342,36 @@ def read_patches(values: Mapping[str, Any]) -> ImageSpec:
             is_normalised=reader.flag("do_normalize", True),
         ),
     )
+
+
+def read_rounded_up(values: Mapping[str, Any]) -> ImageSpec:
+    """The recipe of SigLIP 2's processor for images of any aspect ratio.
+
+    Raises:
+        CheckpointError: images are not resized; patches of no size, or more of them than are read.
+    """
+    reader = ConfigReader(values, FILE)
+    processor = Processor("exact", 16, None, (HALF, HALF), BILINEAR)
+    reader.refuse_unless(do_resize=True)
+    side = reader.integer("patch_size", 16)
+    mean, std = _statistics(values, processor)
+    return ImageSpec(
+        resize="patches",
+        size=(_budget(reader, "max_num_patches", 256), side**2 + 1),
+        resample=_resample(values, processor),
+        mean=mean,
+        std=std,
+        rescale=_rescale(values),
+        patches=Patches(height=side, width=side, is_normalised=False, is_rounded_up=True),
+    )
+
+
+def _budget(reader: ConfigReader, name: str, default: int) -> int:
+    """Patches of an image at most."""
+    most = reader.integer(name, default)
+    if most > MOST_PATCHES:
+        raise CheckpointError(f"{FILE}: {name} = {most} is not supported, only 1 to {MOST_PATCHES}")
+    return most
 
 
 def read_resolutions(given: object, side: int, place: str) -> Sizes:
@@ -462,6 +487,8 @@ def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
     values = _values(checkpoint)
     if _name(values).startswith("Pix2StructImageProcessor"):
         return read_patches(values)
+    if _name(values).startswith("Siglip2ImageProcessor"):
+        return read_rounded_up(values)
     processor = _processor(values)
     for name, supported in processor.steps:
         if values.get(name, supported) is not supported:
@@ -510,7 +537,7 @@ def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
         resample=_resample(values, processor),
         mean=mean,
         std=std,
-        rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
+        rescale=_rescale(values),
         tiles=_tiles(values, processor, size, checkpoint.config),
         pixels=pixels,
         edges=edges,
@@ -609,6 +636,10 @@ def _statistics(values: Mapping[str, Any], processor: Processor) -> tuple[Channe
         if values.get("include_top", True):
             std = std[0] * own[0], std[1] * own[1], std[2] * own[2]
     return mean, std
+
+
+def _rescale(values: Mapping[str, Any]) -> float:
+    return values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0
 
 
 def _shortest_edge(values: Mapping[str, Any], default: int) -> int:

@@ -89,6 +89,17 @@ class Probe:
         """(count, height, width, 3)."""
         return self.random.integers(0, 256, (count, *shape), dtype=np.uint8)
 
+    def patches(self, count: int, shape: Sequence[int]) -> NDArray[np.float32]:
+        """(count, N, A + 1, 3): patches of images of any aspect ratio, with their places."""
+        drawn = self.pixels(count, shape).astype(np.float32)
+        drawn[:, :, -1] = 0
+        for image in drawn:
+            rows = int(self.random.integers(1, len(image) + 1))
+            columns = len(image) // rows
+            places = np.indices((rows, columns)).reshape(2, -1).T + 1
+            image[: len(places), -1, :2] = places
+        return drawn
+
     def pixel_mask(self, count: int, height: int, width: int) -> NDArray[np.bool_]:
         """(count, height, width): True where the image is, at the upper left of its canvas."""
         heights, widths = self.lengths(height, count), self.lengths(width, count)[::-1]
@@ -127,7 +138,9 @@ def stateless_feeds(
     for port in graph.inputs:
         if port.role is Role.PIXELS:
             size = stateless_shape(port, manifest, count, length)
-            feeds[port.name] = probe.pixels(count, size).astype(port.dtype)
+            has_places = manifest.image is not None and manifest.image.resize == "patches"
+            draw = probe.patches if has_places else probe.pixels
+            feeds[port.name] = draw(count, size).astype(port.dtype)
         elif port.role is Role.TOKENS:
             columns = fixed_width(graph) or length
             tokens = probe.tokens(count, columns, probe.source_vocabulary)

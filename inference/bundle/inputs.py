@@ -130,7 +130,7 @@ class PixelRange(Frozen):
 
 
 class Patches(Frozen):
-    """Patches of an image, as Pix2Struct reads it (`inference/processing/flattened_patches.py`)."""
+    """Patches of an image (`inference/processing/flattened_patches.py`)."""
 
     height: int
     width: int
@@ -139,6 +139,9 @@ class Patches(Frozen):
     """Whether a request's text is drawn above the picture."""
     is_normalised: bool = True
     """By the picture's own mean and standard deviation."""
+    is_rounded_up: bool = False
+    """Sides are rounded up to whole patches, as SigLIP 2 reads them, and grey levels to whole ones;
+    else sides are rounded down, and grey levels have fractions, as Pix2Struct reads them."""
 
 
 class ImageSpec(Frozen):
@@ -181,7 +184,7 @@ class ImageSpec(Frozen):
     def dtype(self) -> Literal["uint8", "float32"]:
         """Of the pixels, 0 to 255: a padded picture has fractions of grey levels.
 
-        Patches are normalised.
+        Patches have places, and may be normalised.
         """
         return "float32" if self.resize in ("padded", "patches") else "uint8"
 

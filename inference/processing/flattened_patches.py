@@ -1,9 +1,10 @@
-"""Images as rows of patches, at any aspect ratio, with a text above them, as Pix2Struct reads them.
+"""Images as rows of patches, at any aspect ratio, as Pix2Struct, with a text above, and SigLIP 2.
 
 Lee et al. 2022, "Pix2Struct", §2.2 (arXiv 2210.03347): an image is scaled so that as many patches
 as possible fit into a budget, and a question is drawn above it. `Pix2StructImageProcessorPil` of
 `transformers` has the same steps. It draws with Arial, which it downloads; here the font is the one
 that Pillow carries (Aileron, in the public domain), so that nothing is downloaded or shipped.
+Tschannen et al. 2025, "SigLIP 2", §2.4 (arXiv 2502.14786), as `Siglip2ImageProcessorPil`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import textwrap
 from functools import cache
 from io import BytesIO
-from math import sqrt
+from math import ceil, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +30,17 @@ _MOST_PIXELS = 50_000_000
 _LINE, _FONT_SIZE, _MARGIN = 80, 36, 5  # characters, pixels, pixels
 
 
-def flatten(image: Image.Image, patches: Patches, most: int) -> Floats:
+def flatten(image: Image.Image, patches: Patches, most: int, resample: int) -> Floats:
     """(most, height · width + 1, 3) of an RGB image: a row for each patch, zeros behind them.
 
     The last pixel of a row is the patch's row and column, counted from 1, and 0.
     """
     height, width = patches.height, patches.width
+    if patches.is_rounded_up:
+        rows, columns = rounded_up_grid(image.size, patches, most)
+        size = columns * width, rows * height
+        resized = image.resize(size, Image.Resampling(resample))
+        return _flatten(np.asarray(resized, np.float32), rows, columns, most)
     scale = sqrt(most * (height / image.height) * (width / image.width))
     rows = max(min(int(scale * image.height / height), most), 1)
     columns = max(min(int(scale * image.width / width), most), 1)
@@ -43,7 +49,30 @@ def flatten(image: Image.Image, patches: Patches, most: int) -> Floats:
     # less memory: a channel at a time, in floats.
     pixels = np.stack([_resize(part, rows * height, columns * width) for part in image.split()])
     pixels = (pixels - np.float32(mean)) / np.float32(deviation)  # (3, …, …)
-    parts = pixels.reshape(3, rows, height, columns, width).transpose(1, 3, 2, 4, 0)
+    return _flatten(pixels.transpose(1, 2, 0), rows, columns, most)
+
+
+def rounded_up_grid(size: tuple[int, int], patches: Patches, most: int) -> tuple[int, int]:
+    """Rows and columns of patches of an image of (width, height): as many as the budget allows.
+
+    The scale is searched in halves, and no larger than 100; where the search ends decides.
+    """
+    least, largest, grid = 1e-5 / 10, 100.0, (1, 1)
+    while largest - least >= 1e-5:
+        scale = (least + largest) / 2
+        rows = max(ceil(size[1] * scale / patches.height), 1)
+        columns = max(ceil(size[0] * scale / patches.width), 1)
+        if rows * columns <= most:
+            least, grid = scale, (rows, columns)
+        else:
+            largest = scale
+    return grid
+
+
+def _flatten(pixels: Floats, rows: int, columns: int, most: int) -> Floats:
+    """The result of `flatten` for the pixels of rows and columns of whole patches."""
+    height, width = pixels.shape[0] // rows, pixels.shape[1] // columns
+    parts = pixels.reshape(rows, height, columns, width, 3).swapaxes(1, 2)
     flat: Floats = np.zeros((most, height * width + 1, 3), np.float32)
     flat[: rows * columns, :-1] = parts.reshape(rows * columns, height * width, 3)
     flat[: rows * columns, -1, 0] = np.repeat(np.arange(1, rows + 1), columns)

@@ -105,7 +105,7 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     if spec.resize == "padded":
         return pad_and_resize(image, spec.size)
     if spec.patches is not None:
-        return flatten(image, spec.patches, spec.size[0])
+        return flatten(image, spec.patches, spec.size[0], spec.resample)
     size = spec.size if spec.resize == "exact" else _to_edge(image.size, spec.size[0])
     pixels: Pixels = np.asarray(resized(image, size, spec.resample), dtype=np.uint8)
     if spec.crop:

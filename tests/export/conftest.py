@@ -102,7 +102,7 @@ SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("megatron-bert", "roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
-    *("metaclip_2", "chinese_clip", "altclip", "align", "vilt", "groupvit"),
+    *("siglip2", "metaclip_2", "chinese_clip", "altclip", "align", "vilt", "groupvit"),
     *(
         "translator",
         "transformer",
@@ -127,7 +127,7 @@ SIBLINGS = {
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
 TRACED = {
     *("gpt_neo", "opt", "gemma2", "albert", "modernbert", "dinov2", "siglip", "owlv2"),
-    *("owlvit", "swin", "xlnet", "starcoder2", "align", "vilt", "groupvit"),
+    *("siglip2", "owlvit", "swin", "xlnet", "starcoder2", "align", "vilt", "groupvit"),
 }
 """Siblings that have a form of their own, traced in `make test`, which takes a third of an export.
 A trace of a decoder with a source refuses other sizes, for example as many positions as the source

@@ -33,7 +33,7 @@ from tests.export.models.interleaved import (
     prompt_inputs,
     types_of_tokens,
 )
-from tests.export.sources import flattened_patches, random_patches
+from tests.export.sources import flattened_patches, random_patches, spatial_patches
 from tests.export.step_calls import StepCalls, feeds, outputs_of, prefill, teacher_forced
 from tests.export.twins import twin_of
 
@@ -171,9 +171,9 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
 
 
 def has_patches(graphs: Graphs) -> bool:
-    """Whether a generator reads images as rows of patches."""
-    admit = graphs.lowerings.get("admit")
-    pixels = admit.graph.input(Role.PIXELS) if admit else None
+    """Whether a model reads images as rows of patches."""
+    reader = graphs.lowerings.get("admit") or graphs.lowerings.get("image")
+    pixels = reader.graph.input(Role.PIXELS) if reader else None
     return pixels is not None and pixels.dtype == "float32"
 
 
@@ -305,6 +305,13 @@ def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) 
     return given
 
 
+def pixel_inputs(pixels: Tensor, image: ImageSpec | None) -> dict[str, Tensor]:
+    """Images of a stateless model under their names in `transformers`."""
+    if image is not None and image.resize == "patches":
+        return spatial_patches(pixels, image)
+    return {"pixel_values": normalised(pixels, image)}
+
+
 def _stateless(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
     inputs = random_inputs(pair, graphs)
     roles = {port.role for lowering in graphs.lowerings.values() for port in lowering.graph.inputs}
@@ -373,7 +380,7 @@ def _reference_inputs(
     if Role.SEGMENTS in roles:
         wanted["token_type_ids"] = inputs[Role.SEGMENTS]
     if Role.PIXELS in roles:
-        wanted["pixel_values"] = normalised(inputs[Role.PIXELS], pair.prepared.image)
+        wanted |= pixel_inputs(inputs[Role.PIXELS], pair.prepared.image)
         if "interpolate_pos_encoding" in inspect.signature(pair.reference.forward).parameters:
             wanted["interpolate_pos_encoding"] = pair.is_resized
     return wanted

@@ -153,6 +153,8 @@ def image_processor(name: str, values: Mapping[str, Any], size: tuple[int, int])
             fields["include_top"] = False
         case "vilt":
             fields = {"size": {"shortest_edge": 32}, "size_divisor": 8}
+        case "siglip2":
+            fields = {"max_num_patches": 20, "patch_size": vision["patch_size"]}
         case "pix2struct":
             edge = isqrt(vision["patch_embed_hidden_size"] // 3)
             fields = {"max_patches": 16, "patch_size": {"height": edge, "width": edge}}

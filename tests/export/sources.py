@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from inference.bundle.inputs import PatchGrid
+from inference.bundle.inputs import ImageSpec, PatchGrid
 from inference.bundle.manifest import Bundle, Role
 
 _GRIDS = ((3, 4), (2, 5), (1, 1), (7, 1))
@@ -32,6 +32,17 @@ def flattened_patches(pixels: Tensor) -> dict[str, Tensor]:
     """Inputs of `transformers` for (B, N, A + 1, 3) patches."""
     flat = torch.cat([pixels[:, :, -1, :2], pixels[:, :, :-1].flatten(2)], dim=-1)
     return {"flattened_patches": flat, "attention_mask": (flat[..., 0] > 0).float()}
+
+
+def spatial_patches(pixels: Tensor, image: ImageSpec) -> dict[str, Tensor]:
+    """The same of patches whose grid `transformers` takes beside them, and which a graph norms."""
+    mean, std = torch.tensor(image.mean), torch.tensor(image.std)
+    places = pixels[:, :, -1]
+    return {
+        "pixel_values": ((pixels[:, :, :-1] * image.rescale - mean) / std).flatten(2),
+        "pixel_attention_mask": (places[..., 0] > 0).int(),
+        "spatial_shapes": places[..., :2].amax(dim=1).long(),
+    }
 
 
 def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:

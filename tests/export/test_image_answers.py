@@ -88,6 +88,32 @@ def test_labels_are_ranked_as_by_transformers(name: str, config: str, tmp_path: 
     assert scores[0] - scores[-1] > 100 * TOLERANCE
 
 
+def test_pictures_of_any_aspect_are_scored_as_by_transformers(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    model = save("siglip2", "odd", folder)
+    export(str(folder), repository=tmp_path / "repository")
+    bundle = newest_bundle(tmp_path / "repository", "folder")
+    loaded = load_model(bundle)
+    pictures = [encoded(noise(*size)) for size in ((60, 44), (44, 60), (200, 9), (5, 5))]
+    task, places = TASKS["zero-shot"], ["beside"] * len(pictures)
+    request = task.declaration.request(images=places, labels=LABELS, templates=["{}"])
+    plan = task.prepare(request, pictures, loaded)
+    items = plan.finish([run(bundle.folder.parent.parent, call) for call in plan.calls]).data
+
+    padded = {"padding": "max_length", "max_length": 12}
+    texts = AutoTokenizer.from_pretrained(folder)(LABELS, return_tensors="pt", **padded)
+    recipe = AutoImageProcessor.from_pretrained(folder, backend="pil")
+    opened = [Image.open(io.BytesIO(picture)).convert("RGB") for picture in pictures]
+    with torch.no_grad():
+        pixels = recipe(images=opened, return_tensors="pt")
+        wanted = model(input_ids=texts["input_ids"], **pixels).logits_per_image.sigmoid()
+    for item, scores in zip(items, wanted, strict=True):
+        given = {each.label: each.score for each in item.labels}
+        np.testing.assert_allclose([given[each] for each in LABELS], scores, atol=TOLERANCE)
+    assert wanted.std(dim=0).min() > 100 * TOLERANCE
+
+
 QUESTIONS = ["w12", "w40 w9 w33", "w20", "w51 w13 w13 w8 w30"]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 EXPORTED = "odd"
 """The configuration that every twin has and whose graphs the tests export: sizes that a port would
@@ -74,6 +74,7 @@ class Twin:
         references: Configuration → its own `reference`, where a head decides the class.
         images: Configuration → (height, width) that its image recipe gives, where that is not the
             checkpoint's own image size.
+        resize: What its image recipe says.
         untied: Configuration → parameters that `transformers` ties as it builds the reference, and
             that this twin has apart, as published checkpoints do.
     """
@@ -84,6 +85,7 @@ class Twin:
     references: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     untied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    resize: Literal["exact", "patches"] = "exact"
 
     def __post_init__(self) -> None:
         assert EXPORTED in self.configs, f"a twin needs a configuration called {EXPORTED!r}"

@@ -3,9 +3,12 @@
 Paper: Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training", §3 (arXiv 2303.15343); the
 image tower pools by attention with one learned query (Zhai et al. 2021, "Scaling Vision
 Transformers", §3.1, arXiv 2106.04560).
-Checkpoints: `model_type: siglip` (`google/siglip-*`, and those of SigLIP 2 with a fixed size).
+Tschannen et al. 2025, "SigLIP 2", §2.4 (arXiv 2502.14786): NaFlex, images of any aspect ratio.
+Checkpoints: `model_type: siglip` (`google/siglip-*`, and those of SigLIP 2 with a fixed size) and
+`siglip2` (`google/siglip2-*-naflex`).
 
-Legend: B batch, T text positions, N patches, D width of a tower, E width of the common space.
+Legend: B batch, T text positions, N patches (of NaFlex: most of an image), A pixels of a patch,
+P rows, and columns, of a table of positions, D width of a tower, E width of the common space.
 
 Differences from `transformers`: the towers are two graphs, each ending in normalised embeddings;
 pixels come as uint8. Texts are padded to all T positions and have no mask: attention is not causal,
@@ -15,7 +18,9 @@ padding is attended to, and the last position is the text's embedding, as the mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isqrt
 from typing import Any
 
 import torch
@@ -24,11 +29,17 @@ from torch.nn import functional
 
 from export.architecture import Architecture, Graphs, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, packed_projections
 from export.layers.attention.attention import CrossAttention
 from export.layers.blocks import BASE, MLP, BlockConfig, make_encoder_blocks
-from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count
+from export.layers.images.vision import (
+    AnySizeTower,
+    FixedSizeTower,
+    PatchEmbedding,
+    check_recipe,
+    patch_count,
+)
 from export.models.dual_encoders import clip
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Role
@@ -38,11 +49,27 @@ from inference.errors import CheckpointError
 # ---------------------------------------------------------------------------------------- config
 
 
+@dataclass(frozen=True, kw_only=True)
+class NaFlexConfig:
+    """The ViT of images of any aspect ratio."""
+
+    supported = {"num_channels": 3}
+    tower: BlockConfig = key()
+    patch: int = key("patch_size", 16)
+    positions: int = key("num_patches", 256)
+    """P²."""
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """N where no recipe says it, and A + 1."""
+        return self.positions, self.patch**2 + 1
+
+
 @dataclass(frozen=True)
 class Config(LimitedByText):
     """Both towers; the image tower's width is E, and every text is padded to all positions."""
 
-    image: clip.ImageConfig
+    image: clip.ImageConfig | NaFlexConfig
     text: clip.TextConfig
 
 
@@ -50,10 +77,22 @@ DEFAULTS = BASE | {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
 """Of a tower, in `transformers`."""
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration; defaults are `transformers`' own."""
+def read_config(
+    values: Mapping[str, Any],
+    model: str = "SiglipModel",
+    form: type[clip.ImageConfig | NaFlexConfig] = clip.ImageConfig,
+) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Args:
+        model: The supported class.
+        form: Of the image tower's part.
+
+    Raises:
+        CheckpointError: towers of two widths, or a table of positions that is not square.
+    """
     reader = ConfigReader(values)
-    reader.refuse_classes_but("SiglipModel")
+    reader.refuse_classes_but(model)
     image = reader.section("vision_config", DEFAULTS | {"patch_size": 16})
     text = reader.section(
         "text_config", DEFAULTS | {"vocab_size": 32000, "max_position_embeddings": 64}
@@ -63,7 +102,10 @@ def read_config(values: Mapping[str, Any]) -> Config:
     text.refuse_unless(projection_size=width)
     if text.values.get("projection_size") is None and text.integer("hidden_size") != width:
         raise CheckpointError(f"{text.place}: projection_size must be the image tower's {width}")
-    return Config(image.read(clip.ImageConfig), text.read(clip.TextConfig, end_token=None))
+    read = image.read(form)
+    if isinstance(read, NaFlexConfig) and isqrt(read.positions) ** 2 != read.positions:
+        raise CheckpointError(f"{image.place}: num_patches = {read.positions} is no square")
+    return Config(read, text.read(clip.TextConfig, end_token=None))
 
 
 # ---------------------------------------------------------------------------------------- blocks
@@ -79,10 +121,10 @@ class AttentionPooling(nn.Module):
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.mlp = MLP(config.width, config.mlp_width, config.activation)
 
-    def forward(self, patches: Tensor) -> Tensor:
-        """(B, N, D) → (B, D)."""
+    def forward(self, patches: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, N, D), of which (B,) are no padding → (B, D)."""
         query = self.query.expand(patches.shape[0], -1, -1)
-        pooled = self.attention(query, self.attention.project_kv(patches))
+        pooled = self.attention(query, self.attention.project_kv(patches), lengths)
         return (pooled + self.mlp(self.norm(pooled))).squeeze(1)
 
 
@@ -128,6 +170,53 @@ class ImageTower(VisionTransformer):
         return functional.normalize(self.pooling(self.norm(x)), dim=-1)
 
 
+class NaFlexTower(AnySizeTower):
+    """A ViT over the patches of images of any aspect ratio, pooled by attention."""
+
+    def __init__(self, config: NaFlexConfig) -> None:
+        super().__init__()
+        self.config, tower = config, config.tower
+        self.patches = nn.Linear(3 * config.patch**2, tower.width)
+        self.positions = nn.Parameter(torch.zeros(config.positions, tower.width))
+        self.blocks = make_encoder_blocks(tower, is_norm_first=True)
+        self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
+        self.pooling = AttentionPooling(tower)
+
+    def prepare(self, image: ImageSpec) -> None:
+        """As the base.
+
+        Raises:
+            CheckpointError: the recipe's patches have another size.
+        """
+        check_recipe(image, (image.shape[0], self.config.image[1]))
+        super().prepare(image)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, N, A + 1, 3), a patch's row and column behind its pixels → (B, E), of length one."""
+        places = pixels[:, :, -1, :2]  # (B, N, 2), from 1; 0 where there is no patch
+        lengths = (places[..., 0] > 0).int().sum(dim=1).clamp(min=1).int()
+        patches = self.pixel_norm(pixels[:, :, :-1]).permute(0, 2, 3, 1).flatten(2)
+        x = self.patches(patches) + self._interpolate(places.clamp(min=1))
+        for block in self.blocks:
+            x = block(x, lengths)
+        return functional.normalize(self.pooling(self.norm(x), lengths), dim=-1)
+
+    def _interpolate(self, places: Tensor) -> Tensor:
+        """The table at each image's own grid, (B, N, D): bilinear, against aliasing.
+
+        The weights are those of `torch.nn.functional.interpolate`, of rows times of columns. The
+        table stands in front of them, so that it is no layer and stays float32.
+        """
+        side = isqrt(self.config.positions)
+        steps = side / places.amax(dim=1, keepdim=True)  # (B, 1, 2) cells of the table a patch
+        centres = (places - 0.5) * steps
+        distances = (torch.arange(side) + 0.5 - centres[..., None]).abs()  # (B, N, 2, P)
+        near = functional.relu(1 - distances / steps.clamp(min=1)[..., None])
+        rows, columns = (near / near.sum(dim=-1, keepdim=True)).unbind(dim=2)
+        weights = (rows[..., :, None] * columns[..., None, :]).flatten(2)  # (B, N, P²)
+        return (self.positions.T @ weights.transpose(1, 2)).transpose(1, 2)
+
+
 class TextTower(nn.Module):
     """An encoder whose last position represents the text."""
 
@@ -154,7 +243,8 @@ class SigLIP(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embedding_width = config.image.tower.width
-        self.image = ImageTower(config.image)
+        image = config.image
+        self.image = NaFlexTower(image) if isinstance(image, NaFlexConfig) else ImageTower(image)
         self.text = TextTower(config.text, self.embedding_width)
         self.logit_scale = nn.Parameter(torch.zeros(1))
         self.logit_bias = nn.Parameter(torch.zeros(1))
@@ -206,6 +296,8 @@ def rename(config: Config) -> Rename:
         "logit_scale": "logit_scale",
         "logit_bias": "logit_bias",
     }
+    if isinstance(config.image, NaFlexConfig):
+        table["vision_model.embeddings.patch_embedding"] = "image.patches"
     return Rename(table)
 
 
@@ -229,3 +321,9 @@ ARCHITECTURE = Architecture(
     graphs=graphs,
     image_size=lambda config: config.image.image,
 )
+SIGLIP2 = replace(
+    ARCHITECTURE,
+    name="siglip2",
+    read_config=partial(read_config, model="Siglip2Model", form=NaFlexConfig),
+)
+"""Those of any aspect ratio."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import isqrt
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +21,7 @@ from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.layers.attention.heads import KeyValue
+from export.layers.blocks import EncoderBlock
 from export.models.captioners import blip_retrieval
 from export.models.detectors import grounding_dino, grounding_dino_layers
 from export.models.dual_encoders import clip, siglip
@@ -194,6 +196,49 @@ SIGLIP: dict[str, Fault] = {
     ),
     "patches are averaged": replaced(
         siglip.AttentionPooling, "forward", lambda own, patches: patches.mean(dim=1)
+    ),
+}
+
+_INTERPOLATE, _POOL = siglip.NaFlexTower._interpolate, siglip.AttentionPooling.forward
+_BLOCK = EncoderBlock.forward
+
+
+def _nearest_places(own: siglip.NaFlexTower, places: Tensor) -> Tensor:
+    side = isqrt(own.config.positions)
+    steps = side / places.amax(dim=1, keepdim=True)
+    row, column = ((places - 0.5) * steps).long().clamp(max=side - 1).unbind(dim=-1)
+    return own.positions[row * side + column]
+
+
+def _aliased(own: siglip.NaFlexTower, places: Tensor) -> Tensor:
+    side = isqrt(own.config.positions)
+    table = own.positions.unflatten(0, (side, side)).permute(2, 0, 1)[None]
+    resized = []
+    for each in places.long():
+        rows, columns = each.amax(dim=0).tolist()
+        at_grid = functional.interpolate(table, (rows, columns), mode="bilinear")[0]
+        resized.append(at_grid[:, each[:, 0] - 1, each[:, 1] - 1].T)
+    return torch.stack(resized)
+
+
+SIGLIP2: dict[str, Fault] = {
+    "positions are the nearest ones": replaced(siglip.NaFlexTower, "_interpolate", _nearest_places),
+    "positions are interpolated with aliasing": replaced(
+        siglip.NaFlexTower, "_interpolate", _aliased
+    ),
+    "rows and columns are exchanged": replaced(
+        siglip.NaFlexTower, "_interpolate", lambda own, places: _INTERPOLATE(own, places.flip(-1))
+    ),
+    "padding is pooled": replaced(
+        siglip.AttentionPooling, "forward", lambda own, patches, lengths: _POOL(own, patches)
+    ),
+    "padding is attended to": lambda net: patch.object(
+        EncoderBlock, "forward", lambda own, x, lengths=None: _BLOCK(own, x)
+    ),
+    "pixels of a patch are in columns": change(
+        lambda net: net.image.patches.weight.copy_(
+            net.image.patches.weight.unflatten(1, (3, 3, 3)).transpose(1, 2).flatten(1)
+        )
     ),
 }
 
@@ -587,6 +632,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("blip", "retrieval"): RETRIEVAL,
     ("git", "odd"): GIT,
     ("siglip", "odd"): SIGLIP,
+    ("siglip2", "odd"): SIGLIP2,
     ("vision-encoder-decoder", "bert"): BERT_DECODER,
     ("vision-encoder-decoder", "donut"): DONUT,
     ("vision-encoder-decoder", "roberta"): ROBERTA_DECODER,

@@ -285,6 +285,18 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"vision_use_head": False}}, "vision_use_head = False"),
         ({"text_config": {"projection_size": 20}}, "projection_size = 20"),
     ],
+    "siglip2 odd": [
+        ({"architectures": ["Siglip2ForImageClassification"]}, "only Siglip2Model is"),
+        (
+            {
+                "vision_config": {
+                    **twin_of("siglip2").configs["odd"]["vision_config"],
+                    "num_patches": 26,
+                }
+            },
+            "vision_config: num_patches = 26 is no square",
+        ),
+    ],
     "levit odd": [
         (
             {"image_size": 4000, "patch_size": 1, "stride": 1},

@@ -136,13 +136,14 @@ def image_recipe(declared: Architecture, name: str, config: Any) -> ImageSpec | 
     size = declared.size_of(config)
     if size is None:
         return None
+    twin = twin_of(declared.name)
     return ImageSpec(
-        resize="exact",
-        size=twin_of(declared.name).images.get(name) or size,
+        resize=twin.resize,
+        size=twin.images.get(name) or size,
         resample=2,
         mean=(0.5, 0.4, 0.3),
         std=(0.2, 0.25, 0.3),
-        rescale=1 / 255,
+        rescale=1 / 255 if twin.resize == "exact" else 1.0,
     )
 
 

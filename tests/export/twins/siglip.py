@@ -28,3 +28,22 @@ TWIN = Twin(
     },
     outputs={"image": "image_embeds", "text": "text_embeds"},
 )
+
+_PATCHES = {key: value for key, value in _TINY_IMAGE.items() if key != "image_size"} | {
+    "num_patches": 16,
+    "patch_size": 4,
+}
+SIGLIP2 = Twin(
+    reference="transformers:Siglip2Model",
+    configs={
+        "plain": {"text_config": _TINY_TEXT, "vision_config": _PATCHES},
+        "odd": {
+            "text_config": _TINY_TEXT
+            | {"hidden_size": 30, "num_attention_heads": 3, "projection_size": 36},
+            "vision_config": _PATCHES | {"hidden_size": 36, "patch_size": 3, "num_patches": 25},
+        },
+    },
+    outputs=TWIN.outputs,
+    images={"odd": (12, 10)},
+    resize="patches",
+)

@@ -23,6 +23,7 @@ from transformers.models.pix2struct.image_processing_pil_pix2struct import (
     Pix2StructImageProcessorPil,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import image_spec
@@ -289,6 +290,32 @@ def test_patches_are_those_of_the_processor(fields: dict[str, Any], tmp_path: Pa
         np.testing.assert_allclose(given, wanted[:, 2:], atol=1e-5 * scale, err_msg=place)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"max_num_patches": 7, "patch_size": 6, "resample": 3, "do_rescale": False},
+        {"max_num_patches": 23, "image_mean": [0.1, 0.2, 0.3], "do_normalize": False},
+    ],
+)
+def test_patches_rounded_up_are_those_of_the_processor(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = read_spec(tmp_path, "Siglip2", **fields)
+    for size in [*PATCHES_SIZES, (1, 16_000), (1000, 1001)]:
+        image, place = noise(*size), str(size)
+        wanted = Siglip2ImageProcessorPil(**fields)(image, return_tensors="np")
+        ours = read_image(encoded(image), ImageLimits(), spec).pixels
+        assert (ours.shape, ours.dtype) == (spec.shape, np.float32)
+        rows, columns = ours[:, -1, :2].max(axis=0).astype(int)
+        assert [rows, columns] == wanted["spatial_shapes"][0].tolist(), place
+        np.testing.assert_array_equal(ours[:, -1, 0] > 0, wanted["pixel_attention_mask"][0])
+        mean, std = np.float32(spec.mean), np.float32(spec.std)
+        given = (ours[: rows * columns, :-1] * np.float32(spec.rescale) - mean) / std
+        read = wanted["pixel_values"][0, : rows * columns]
+        np.testing.assert_allclose(given.reshape(read.shape), read, rtol=1e-5, atol=1e-6)
+
+
 def test_an_even_image_is_not_divided_by_nothing(tmp_path: Path) -> None:
     spec = read_spec(tmp_path, "Pix2Struct", max_patches=6)
     grey = encoded(Image.new("RGB", (30, 20), (90, 90, 90)))
@@ -344,6 +371,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Pix2Struct", {"max_patches": 9000}, "only 1 to 8192"),
     ("Pix2Struct", {"patch_size": {"height": 0, "width": 4}}, "patch_size: height must be"),
     ("Pix2Struct", {"patch_size": 16}, "patch_size = 16"),
+    ("Siglip2", {"max_num_patches": 9000}, "max_num_patches = 9000 is not supported, only 1 to"),
+    ("Siglip2", {"do_resize": False}, "do_resize = False is not supported"),
+    ("Siglip2", {"patch_size": 0}, "patch_size must be a whole number"),
 ]
 # fmt: on
 

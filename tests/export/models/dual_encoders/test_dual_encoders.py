@@ -10,7 +10,7 @@ from export.parity.judge import TOLERANCE
 from inference.bundle.manifest import Role
 from inference.tasks.zero_shot import ZeroShotSection
 from tests.export.conftest import Twins
-from tests.export.oracle import difference, normalised, random_inputs
+from tests.export.oracle import difference, normalised, pixel_inputs, random_inputs
 from tests.export.twins import twin_of
 
 
@@ -39,16 +39,19 @@ def test_logits_are_the_scaled_cosines_of_both_towers(name: str, config: str, tw
     assert difference(want.logits_per_image, logits) < TOLERANCE
 
 
-@pytest.mark.parametrize("config", twin_of("siglip").configs)
-def test_scores_are_the_sigmoids_of_transformers(config: str, twins: Twins) -> None:
-    twin = twins("siglip", config)
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [(name, config) for name in ("siglip", "siglip2") for config in twin_of(name).configs],
+)
+def test_scores_are_the_sigmoids_of_transformers(name: str, config: str, twins: Twins) -> None:
+    twin = twins(name, config)
     graphs = twin.graphs()
     inputs = random_inputs(twin, graphs)
     texts, pixels, image = inputs.by_role[Role.TOKENS], inputs.by_role[Role.PIXELS], None
     image = twin.prepared.image
     section = twin.architecture.tasks["zero-shot"](twin.network, twin.checkpoint)
     with torch.no_grad():
-        want = twin.reference(texts, normalised(pixels, image)).logits_per_image
+        want = twin.reference(texts, **pixel_inputs(pixels, image)).logits_per_image
         images = graphs.lowerings["image"].module(pixels)
         labels = graphs.lowerings["text"].module(texts)
     cosines = images @ labels.T
