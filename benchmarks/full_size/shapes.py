@@ -9,10 +9,13 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
+_GRID = tuple(product(range(1, 7), repeat=2))
+"""Rows and columns of LLaVA-OneVision's tiles."""
 QWEN_ENDS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 QWEN_UNUSED = 290
 """Rows of Qwen2's tables behind its last token."""
@@ -142,10 +145,10 @@ def _marian_tokenizer(folder: Path, size: int) -> None:
     (folder / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
 
 
-def _image_recipe(folder: Path, size: int) -> None:
-    """224 × 224 pixels."""
+def _image_recipe(folder: Path, size: int, /, **fields: Any) -> None:
+    """224 × 224 pixels; other fields may be given."""
     text = (EXAMPLES / "example-captioner" / "preprocessor_config.json").read_text(encoding="utf-8")
-    recipe = json.loads(text) | {"size": {"height": 224, "width": 224}}
+    recipe = json.loads(text) | {"size": {"height": 224, "width": 224}} | fields
     (folder / "preprocessor_config.json").write_text(json.dumps(recipe), encoding="utf-8")
 
 
@@ -183,6 +186,29 @@ _FILES = {
     "qwen": _qwen_tokenizer,
     "marian": _marian_tokenizer,
     "image": _image_recipe,
+    "vilt": partial(
+        _image_recipe,
+        image_processor_type="ViltImageProcessor",
+        size={"shortest_edge": 384},
+        size_divisor=32,
+    ),
+    "align": partial(
+        _image_recipe,
+        image_processor_type="EfficientNetImageProcessor",
+        size={"height": 289, "width": 289},
+    ),
+    "internvl": partial(
+        _image_recipe,
+        image_processor_type="GotOcr2ImageProcessorFast",
+        size={"height": 448, "width": 448},
+        crop_to_patches=True,
+    ),
+    "onevision": partial(
+        _image_recipe,
+        image_processor_type="LlavaOnevisionImageProcessor",
+        size={"height": 384, "width": 384},
+        image_grid_pinpoints=[[384 * row, 384 * column] for row, column in _GRID],
+    ),
     "sentences": _sentence_modules,
     "chat": _chat_template,
 }
@@ -195,8 +221,7 @@ class Shape:
     Attributes:
         model: Class of `transformers` that makes the weights.
         fields: Of its `config.json`, where they differ from the class's defaults.
-        files: What the folder holds beside weights: `tokenizer`, `languages`, `qwen`, `marian`,
-            `image_token`, `image`, `tiles`, `sentences`, `chat`.
+        files: What the folder holds beside weights: keys of `_FILES`.
         dtype: Of the saved weights, as the published file's.
     """
 
@@ -207,6 +232,18 @@ class Shape:
 
 
 _GPT_LIKE = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+_SUMMARY = {**_GPT_LIKE, "decoder_start_token_id": 2}
+_QWEN = {
+    "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
+    "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
+    "max_position_embeddings": 32_768, "rope_theta": 1_000_000.0, "rms_norm_eps": 1e-6,
+    **_GPT_LIKE,
+}  # fmt: skip
+_T5GEMMA = {
+    "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 8,
+    "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64,
+    "query_pre_attn_scalar": 64, **_GPT_LIKE,
+}  # fmt: skip
 SHAPES: dict[str, Shape] = {
     "opus-mt-74m": Shape(
         "MarianMTModel",
@@ -287,11 +324,8 @@ SHAPES: dict[str, Shape] = {
     ),
     "qwen2.5-0.5b": Shape(
         "Qwen2ForCausalLM",
-        {
-            "vocab_size": 151_936, "hidden_size": 896, "intermediate_size": 4864,
-            "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
-            "max_position_embeddings": 32_768, "rope_theta": 1_000_000.0, "rms_norm_eps": 1e-6,
-            "tie_word_embeddings": True,
+        _QWEN | {
+            "vocab_size": 151_936, "tie_word_embeddings": True,
             "bos_token_id": 151_643, "eos_token_id": 151_645, "pad_token_id": 151_643,
         },
         files=("qwen", "chat"),
@@ -353,6 +387,97 @@ SHAPES: dict[str, Shape] = {
             "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
             "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 2,
         },
+    ),
+    "led-base-16384": Shape(
+        "LEDForConditionalGeneration",
+        {
+            "vocab_size": 50_265, "d_model": 768, "encoder_layers": 6, "decoder_layers": 6,
+            "encoder_attention_heads": 12, "decoder_attention_heads": 12, "encoder_ffn_dim": 3072,
+            "decoder_ffn_dim": 3072, "attention_window": 1024, **_SUMMARY,
+        },
+    ),
+    "pegasus-x-base": Shape(
+        "PegasusXForConditionalGeneration",
+        {
+            "d_model": 768, "encoder_layers": 12, "decoder_layers": 12,
+            "encoder_attention_heads": 12, "decoder_attention_heads": 12, "encoder_ffn_dim": 3072,
+            "decoder_ffn_dim": 3072, "num_global_tokens": 128, **_SUMMARY,
+        },
+    ),
+    "long-t5-tglobal-base": Shape(
+        "LongT5ForConditionalGeneration",
+        {
+            "d_model": 768, "d_ff": 2048, "num_layers": 12, "num_heads": 12,
+            "encoder_attention_type": "transient-global", "feed_forward_proj": "gated-gelu",
+            "tie_word_embeddings": False, "decoder_start_token_id": 0, "eos_token_id": 2,
+            "initializer_factor": 0.1,
+        },
+    ),
+    "switch-base-8": Shape(
+        "SwitchTransformersForConditionalGeneration",
+        {
+            "d_ff": 3072, "num_sparse_encoder_layers": 6, "num_sparse_decoder_layers": 6,
+            "decoder_start_token_id": 0, "eos_token_id": 2,
+        },
+    ),
+    "t5gemma-s-s": Shape(
+        "T5GemmaForConditionalGeneration",
+        {"encoder": _T5GEMMA, "decoder": _T5GEMMA, "vocab_size": 256_000, **_GPT_LIKE},
+        dtype="bfloat16",
+    ),
+    "bert2bert": Shape(
+        "EncoderDecoderModel",
+        {
+            "encoder": {"model_type": "bert"},
+            "decoder": {"model_type": "bert", "is_decoder": True, "add_cross_attention": True},
+            "decoder_start_token_id": 1, **_GPT_LIKE,
+        },
+    ),
+    "bigbird-pegasus-large": Shape("BigBirdPegasusForConditionalGeneration", _SUMMARY),
+    "hf-seamless-m4t-medium": Shape(
+        "SeamlessM4TForTextToText",
+        {
+            "vocab_size": 256_206, "encoder_layers": 12, "decoder_layers": 12,
+            "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "pad_token_id": 0,
+            "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2,
+        },
+        ("languages",),
+    ),
+    "vilt-b32-finetuned-vqa": Shape(
+        "ViltForQuestionAnswering", {"num_labels": 3129}, ("tokenizer", "vilt")
+    ),
+    "groupvit-gcc-yfcc": Shape(
+        "GroupViTModel",
+        {"text_config": {"bos_token_id": 1, "eos_token_id": 2}},
+        ("tokenizer", "image"),
+    ),
+    "align-base": Shape("AlignModel", {}, ("tokenizer", "align")),
+    "internvl3-1b": Shape(
+        "InternVLForConditionalGeneration",
+        {
+            "image_token_id": 151_673,
+            "text_config": _QWEN | {"vocab_size": 151_674, "tie_word_embeddings": False},
+            "vision_config": {"image_size": [448, 448]},
+        },
+        ("image_token", "internvl"),
+        "bfloat16",
+    ),
+    "llava-onevision-0.5b": Shape(
+        "LlavaOnevisionForConditionalGeneration",
+        {
+            "image_token_index": 151_999,
+            "video_token_index": 151_998,
+            "text_config": _QWEN | {"vocab_size": 152_000, "tie_word_embeddings": True},
+            "vision_config": {
+                "model_type": "siglip_vision_model", "hidden_size": 1152,
+                "intermediate_size": 4304, "num_hidden_layers": 26, "num_attention_heads": 16,
+                "image_size": 384, "patch_size": 14, "vision_use_head": False,
+            },
+            "vision_aspect_ratio": "anyres_max_9",
+            "image_grid_pinpoints": [[384 * row, 384 * column] for row, column in _GRID],
+        },
+        ("image_token", "onevision"),
+        "bfloat16",
     ),
     "paligemma-3b": Shape(
         "PaliGemmaForConditionalGeneration",

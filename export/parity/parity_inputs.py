@@ -237,11 +237,16 @@ def single_row(graph: Graph, feeds: Feeds, row: int) -> Feeds:
     return alone
 
 
-def observe_decoder(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
+def observe_decoder(
+    run: Run, manifest: Manifest, probe: Probe, source: int | None = None
+) -> Iterator[Observation]:
     """Outputs of admission, ragged prefill, steps with beams, and a second chunk.
 
     Decoders of one token a call are prefilled with one. All sources are admitted first: the graphs
     of a large model are not in memory together (`export/parity/verify.py`).
+
+    Args:
+        source: Positions of one more source, of several blocks where the encoder divides it.
     """
     step = manifest.graphs["step"]
     longest = min(4, step.max_tokens_per_call or 4)
@@ -252,6 +257,9 @@ def observe_decoder(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Obse
     if chunks:  # several tokens on a past, which engines use at batch one only
         sources = _Sources.draw(manifest, probe, 1, 5)
         tokens = [probe.tokens(1, new, probe.vocabulary) for new, _ in chunks]
+    if source is not None:
+        source = min(source, manifest.limits.max_input_tokens or source)
+        cases.append(_Case.draw(manifest, probe, 1, source, 1, 1))
     admissions = [case.sources.admit(run, manifest) for case in cases]
     admitted = sources.admit(run, manifest) if chunks else None
     for case, each in zip(cases, admissions, strict=True):

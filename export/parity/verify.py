@@ -160,7 +160,9 @@ def observe(
     """
     probe = _probe(graphs, bundle, framing, seed)
     if "step" in graphs.lowerings:
-        yield from observe_decoder(run, bundle.manifest, probe)
+        admit = graphs.lowerings.get("admit")
+        traced = admit.traced_sizes.get("S") if admit else None  # three of the encoder's blocks
+        yield from observe_decoder(run, bundle.manifest, probe, traced and traced // 2)
         yield from observe_alignment(run, bundle.manifest, probe)
     else:
         yield from observe_stateless(run, bundle.manifest, probe)

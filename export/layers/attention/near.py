@@ -59,10 +59,12 @@ def attend_near(
     """
     query = heads.score_scale * query
     keys = [near[0]] if others is None else [near[0], others[0]]
-    scores = torch.cat([query @ key.transpose(-1, -2) for key in keys], dim=-1)
+    # scores, then weights: one name, so that each is freed for the next
+    weights = torch.cat([query @ key.transpose(-1, -2) for key in keys], dim=-1)
     if bias is not None:
-        scores = scores + bias
-    weights = scores.masked_fill(~visible, MASKED_SCORE).softmax(dim=-1)
+        weights = weights + bias
+    weights = weights.masked_fill(~visible, MASKED_SCORE)
+    weights = weights.softmax(dim=-1)
     if others is None:
         return weights @ near[1]
     count = near[0].shape[-2]

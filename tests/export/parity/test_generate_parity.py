@@ -14,6 +14,7 @@ import torch
 from export.parity.graph_runs import torch_run
 from export.parity.parity_inputs import Array, Feeds, Probe, observe_decoder
 from export.parity.torch_runner import TorchRunner
+from export.parity.verify import observe
 from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.manifest import Bundle
 from inference.engine.engine import decode
@@ -179,6 +180,22 @@ def test_all_sources_are_admitted_before_the_first_step(name: str, twins: Twins)
     found = [each.place for each in observe_decoder(record, manifest, probe)]
     assert [key for key, _ in groupby(called)] == ["admit", "step"]
     assert called.count("admit") == 3 + any(place.startswith("chunk") for place in found)
+
+
+@pytest.mark.parametrize(("name", "positions"), [("led", 48), ("longt5", 16384)])
+@pytest.mark.parametrize("traced", [89, 199])
+def test_one_source_is_of_several_blocks(
+    name: str, positions: int, traced: int, twins: Twins
+) -> None:
+    """Blocks of published checkpoints are longer than the other sources are."""
+    twin = twins(name, EXPORTED)
+    graphs = twin.architecture.graphs(twin.network, None)
+    manifest, _ = build_manifest(Request("twin"), 1, twin.source, graphs)
+    admit = replace(graphs.lowerings["admit"], traced_sizes={"S": traced})
+    longer = replace(graphs, lowerings={**graphs.lowerings, "admit": admit})
+    places = [each.place for each in observe(longer, Bundle(Path(), manifest), torch_run(graphs))]
+    words = {word for place in places for word in place.split()}
+    assert {"S=9", f"S={min(traced // 2, positions)}"} <= words
 
 
 TOP = 3
