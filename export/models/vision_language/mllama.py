@@ -67,7 +67,7 @@ MOST_TILES = 16
 _PADDED_TO = 8
 """A tile's positions are padded to a multiple of it."""
 _ENDS = {"bos_token_id": 128000, "eos_token_id": 128001}
-_TEXT = {
+_TEXT: dict[str, Any] = {
     "vocab_size": 128256,
     "hidden_size": 4096,
     "num_hidden_layers": 40,
@@ -455,6 +455,7 @@ class Decoder(InterleavedDecoder):
 class Mllama(ImageLanguageModel):
     """Image encoder and decoder."""
 
+    decoder: Decoder
     begins_behind_images = True
 
     def __init__(self, config: Config) -> None:
@@ -549,7 +550,7 @@ class AdmitTiles(AdmitImages):
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """(B, I, height, width, 3) uint8 → (B, S), then keys and values of each gated block."""
         keys = super().forward(pixels)
-        config: ImageConfig = self.encoder.get_submodule("vit").config
+        config = cast(TileTower, self.encoder.get_submodule("vit")).config
         edge, most = config.edge, config.most
         tiles = (pixels.shape[2] // edge) * (pixels.shape[3] // edge)
         is_real = (torch.arange(most) < tiles).long()[:, None].expand(-1, config.positions)
