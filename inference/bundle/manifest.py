@@ -280,7 +280,9 @@ class Manifest(Frozen):
         scored, and that of an image.
         """
         size, images = self.vocabulary_size, self.images
-        return size if size is None or images is None else max(size, images.token_id + 1)
+        if size is None or images is None or images.is_scored:
+            return size
+        return max(size, images.token_id + 1)
 
     @property
     def generator(self) -> str | None:

@@ -167,6 +167,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
 def _read_image(reader: ConfigReader) -> ImageConfig:
     vision = reader.section("vision_config", _VISION, _VISION_NAMES)
     vision.refuse_unless(num_channels=3)
+    llama.read_positive(vision, "norm_eps", 1e-5)  # padding is zeros
     tower = vision.read(BlockConfig)
     tower = replace(tower, heads=replace(tower.heads, bias=False, out_bias=False))
     read = _layers(vision, "intermediate_layers_indices", [3, 7, 15, 23, 30], tower.layers)
@@ -455,6 +456,7 @@ class Decoder(InterleavedDecoder):
 class Mllama(ImageLanguageModel):
     """Image encoder and decoder."""
 
+    decoder: Decoder
     begins_behind_images = True
     decoder: Decoder
 

@@ -428,6 +428,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"max_num_tiles": 17}}, "max_num_tiles = 17, at most 16"),
         ({"vision_config": {"supported_aspect_ratios": [[1, 1]]}}, r"= \[\[1, 1\]\] is not"),
         ({"vision_config": {"num_channels": 1}}, "num_channels = 1"),
+        ({"vision_config": {"norm_eps": 0.0}}, "norm_eps must be positive"),
     ],
     "internvl plain": [
         ({"downsample_ratio": 0.3}, "downsample_ratio = 0.3 is not supported for 4 x 4 patches"),
