@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, product
@@ -178,7 +178,7 @@ def _sentence_modules(folder: Path, size: int) -> None:
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
 
 
-_FILES = {
+_FILES: Mapping[str, Callable[[Path, int], None]] = {
     "tokenizer": _word_tokenizer,
     "languages": _language_tokenizer,
     "image_token": _image_tokenizer,
