@@ -338,7 +338,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"image_size": 3}}, "an image of 3 x 3 holds no patch of 4 x 4"),
         ({"vision_config": {"num_channels": 1}}, "num_channels = 1"),
         ({"text_config": {"model_type": "gemma"}}, "'gemma'"),
-        ({"architectures": ["Idefics2Model"]}, "Idefics2Model"),
+        ({"architectures": ["Idefics2ForQuestions"]}, "Idefics2ForQuestions"),
     ],
     "idefics3 plain": [
         ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),

@@ -298,6 +298,7 @@ def test_patches_of_any_image_read_the_positions_of_transformers(side: int) -> N
             assert torch.equal((rows[:, None] * side + columns).flatten().float(), wanted)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PyTorch's own, of its exporter
 def test_positions_in_a_graph_are_rounded_as_by_torch(tmp_path: Path) -> None:
     """ONNX Runtime makes one quotient of a product with 1 / n, which is another row of 49."""
 
@@ -311,7 +312,7 @@ def test_positions_in_a_graph_are_rounded_as_by_torch(tmp_path: Path) -> None:
 
     sizes = ({0: torch.export.Dim.DYNAMIC},)
     program = torch.onnx.export(
-        Rows(), (torch.zeros(9),), dynamo=True, dynamic_shapes=sizes, verbose=False
+        Rows().eval(), (torch.zeros(9),), dynamo=True, dynamic_shapes=sizes, verbose=False
     )
     assert program is not None
     program.save(tmp_path / "rows.onnx")
