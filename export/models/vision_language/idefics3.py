@@ -312,6 +312,7 @@ def _read_resampler(perceiver: ConfigReader, text: DecoderConfig) -> perceiver_r
         has_head_norms=False,
         groups=groups,
         norm=partial(RMSNorm, eps=epsilon),
+        context_norm=perceiver_resampler.Weight,
         mlp=GatedMLP,
         activation=perceiver.activation("hidden_act", "silu"),
     )

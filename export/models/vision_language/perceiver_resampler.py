@@ -23,6 +23,18 @@ from export.layers.attention.heads import Heads
 from export.layers.blocks import MLP
 
 
+class Weight(nn.Module):
+    """What a norm multiplies by, where the vectors are normalised already."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        return x * self.weight
+
+
 @dataclass(frozen=True)
 class Config:
     """Shape of a resampler."""
@@ -39,6 +51,9 @@ class Config:
     groups: int | None = None
     """Heads of keys and values; None: H."""
     norm: Callable[[int], nn.Module] = nn.LayerNorm
+    context_norm: type[Weight] | None = None
+    """Of the vectors in each block, which one norm without a weight is then in front of: ONNX
+    Runtime shares the steps of an RMS norm between blocks, and does not fuse what is shared."""
     mlp: type[MLP] = MLP
     activation: str = "relu"
 
@@ -61,7 +76,7 @@ class LatentAttention(Attention):
             key_value_count=config.groups,
         )
         super().__init__(heads)
-        self.context_norm = config.norm(config.width)
+        self.context_norm = (config.context_norm or config.norm)(config.width)
         self.latents_norm = config.norm(config.width)
         self.query_norm: nn.Module = nn.Identity()
         self.key_norm: nn.Module = nn.Identity()
@@ -105,9 +120,15 @@ class PerceiverResampler(nn.Module):
         self.latents = nn.Parameter(torch.zeros(config.latents, config.width))
         self.blocks = nn.ModuleList(ResamplerBlock(config) for _ in range(config.layers))
         self.norm = config.norm(config.width)
+        self.context_norm: nn.Module = nn.Identity()
+        if config.context_norm is not None:
+            self.context_norm = config.norm(config.width)
+            del self.context_norm.weight
+            self.context_norm.register_buffer("weight", torch.ones(config.width), persistent=False)
 
     def forward(self, context: Tensor) -> Tensor:
         """(B, S, D) → (B, L, D)."""
+        context = self.context_norm(context)
         latents = self.latents.expand(context.shape[0], -1, -1)
         for block in self.blocks:
             latents = block(context, latents)

@@ -61,6 +61,7 @@ IDEFICS2 = tiny_twin(
                 "resampler_n_latents": 4,
                 "resampler_n_heads": 6,
                 "resampler_head_dim": 7,
+                "num_key_value_heads": 3,
                 "hidden_act": "gelu",
             },
         },
