@@ -15,6 +15,7 @@ from export.config.config_reader import ConfigReader
 from inference.bundle.inputs import (
     AspectTiles,
     CanvasTiles,
+    EdgeRange,
     ImageSpec,
     PanAndScan,
     Patches,
@@ -59,6 +60,8 @@ class Processor:
         resolutions: Default of `image_grid_pinpoints` (height, width); () for processors without.
         pixels: Defaults of the least and the greatest number of pixels, where images keep their
             size; `size` of the processor is then not read.
+        bounds: Defaults of the least and the most of an edge, where images keep their size between
+            them; `size` of the processor is then not read.
         edges: Defaults of the shorter edge and of the most of the longer one, where images keep
             their aspect ratio; `size` of the processor is then that of a small image.
         divisor: Default of `size_divisor`: both sides are multiples of it, and the most of the
@@ -81,6 +84,7 @@ class Processor:
     has_canvases: bool = False
     resolutions: tuple[tuple[int, int], ...] = ()
     pixels: tuple[int, int] | None = None
+    bounds: tuple[int, int] | None = None
     edges: tuple[int, int] | None = None
     divisor: int | None = None
 
@@ -120,6 +124,15 @@ PROCESSORS = {
     "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
     "Blip": Processor("exact", 384, None, OPENAI),
     "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
+    "Idefics2": Processor(
+        "exact",
+        378,
+        None,
+        (HALF, HALF),
+        BILINEAR,
+        steps=(("do_resize", True), ("do_pad", True)),
+        bounds=(378, 980),
+    ),
     **dict.fromkeys(
         ("Idefics3", "SmolVLM"),
         Processor(
@@ -501,6 +514,12 @@ def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
         pixels = read_pixel_range(values, processor.pixels, checkpoint.config)
         edge = 2 * pixels.multiple
         values = {**values, "size": {"height": edge, "width": edge}}
+    bounds = None
+    if processor.bounds is not None:
+        least, most = read_edges(values, processor.bounds)
+        is_divided = ConfigReader(values, FILE).flag("do_image_splitting", False)
+        bounds = EdgeRange(least=least, most=most, is_divided=is_divided)
+        values = {**values, "size": {"height": least, "width": least}}
     edges, multiple = None, None
     if processor.divisor is not None and processor.edges is not None:
         multiple = ConfigReader(values, FILE).integer("size_divisor", processor.divisor)
@@ -540,6 +559,7 @@ def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
         rescale=_rescale(values),
         tiles=_tiles(values, processor, size, checkpoint.config),
         pixels=pixels,
+        bounds=bounds,
         edges=edges,
         multiple=multiple,
     )

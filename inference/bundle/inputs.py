@@ -129,6 +129,19 @@ class PixelRange(Frozen):
     most: int = Field(ge=1)
 
 
+class EdgeRange(Frozen):
+    """The sizes of pictures that keep their own, as Idefics2 reads them.
+
+    A longer edge that is over a bound is shrunk to it, with the other one; edges that are then
+    under the other bound are lengthened to it, each by itself.
+    """
+
+    least: int = Field(ge=1)
+    most: int = Field(ge=1)
+    is_divided: bool
+    """Whether a picture's four quarters come before it, each at its own size."""
+
+
 class Patches(Frozen):
     """Patches of an image (`inference/processing/flattened_patches.py`)."""
 
@@ -172,6 +185,8 @@ class ImageSpec(Frozen):
     """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
     pixels: PixelRange | None = None
     """exact: pictures have many sizes, and `size` is a small one of them."""
+    bounds: EdgeRange | None = None
+    """Likewise."""
     edges: tuple[int, int] | None = None
     """exact: what the shorter edge of a picture becomes, and the most that the longer one may
     become; pictures keep their aspect ratio, and `size` is a small one of theirs."""
@@ -247,11 +262,16 @@ class PatchGrid(Frozen):
 
     edge: int
     """Height and width of a square in pixels."""
+    latents: int | None = None
+    """Vectors that all squares together become, however many they are; pixels beyond whole squares
+    are then not read."""
 
     def tokens(self, height: int, width: int) -> int:
-        """Vectors of an image; 0 for sizes that are not of whole squares."""
+        """Vectors of an image; 0 for sizes that are not read."""
         rows, top = divmod(height, self.edge)
         columns, left = divmod(width, self.edge)
+        if self.latents is not None:
+            return self.latents if rows and columns else 0
         return 0 if top or left else rows * columns
 
 

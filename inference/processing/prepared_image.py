@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from PIL import Image
 from inference.bundle.inputs import (
     AspectTiles,
     CanvasTiles,
+    EdgeRange,
     ImageSpec,
     PanAndScan,
     PixelRange,
@@ -67,23 +69,25 @@ class PreparedImage:
         size: (width, height) of the image itself, upright.
         grid: Of the tiles; the whole image is beside them.
         undivided: Makes the pixels of it as one of several, where those are others.
+        quarters: Parts of it that are read before it, each at its own size.
     """
 
     pixels: Pixels
     size: tuple[int, int]
     grid: Grid = UNDIVIDED
     undivided: Callable[[], Pixels] | None = None
+    quarters: tuple[Pixels, ...] = ()
 
     @property
     def layout(self) -> ImageLayout:
         """How a text holds it."""
-        height, width, _ = self.images.shape[1:]
+        height, width, _ = self.images[-1].shape
         return ImageLayout((height, width), self.grid)
 
     @property
-    def images(self) -> Pixels:
-        """(I, height, width, 3): the images that a model reads of it."""
-        return self.pixels if self.pixels.ndim == 4 else self.pixels[None]
+    def images(self) -> Sequence[Pixels]:
+        """(height, width, 3) each: the images that a model reads of it."""
+        return [*self.quarters, *(self.pixels if self.pixels.ndim == 4 else self.pixels[None])]
 
 
 def read_image(
@@ -101,6 +105,8 @@ def read_image(
     if spec.pixels is not None:
         size = size_within(image.size, spec.pixels)
         return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
+    if spec.bounds is not None:
+        return fit_bounds(image, spec, spec.bounds)
     if spec.edges is not None:
         size = size_by_edges(image.size, spec.edges, spec.multiple)
         return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
@@ -155,6 +161,40 @@ def size_within(size: tuple[int, int], pixels: PixelRange) -> tuple[int, int]:
         scale = sqrt(pixels.least / (height * width))
         sides = ceil(height * scale / multiple), ceil(width * scale / multiple)
     return sides[0] * multiple, sides[1] * multiple
+
+
+def fit_bounds(image: Image.Image, spec: ImageSpec, bounds: EdgeRange) -> PreparedImage:
+    """An RGB image, perhaps behind its quarters, as `Idefics2ImageProcessor`.
+
+    Raises:
+        UnsupportedImage: a quarter without pixels.
+    """
+    (width, height), parts = image.size, [image]
+    if bounds.is_divided:
+        if min(image.size) < 2:
+            raise _too_narrow(image.size)
+        spans = [(0, height // 2), (height // 2, height)], [(0, width // 2), (width // 2, width)]
+        parts = [
+            image.crop((left, top, right, bottom))
+            for (top, bottom), (left, right) in product(*spans)
+        ] + parts
+    *quarters, whole = (
+        np.asarray(resized(part, size_in_bounds(part.size, bounds), spec.resample), np.uint8)
+        for part in parts
+    )
+    grid = (2, 2) if quarters else UNDIVIDED
+    return PreparedImage(whole, image.size, grid, quarters=tuple(quarters))
+
+
+def size_in_bounds(size: tuple[int, int], bounds: EdgeRange) -> tuple[int, int]:
+    """(height, width) that an image of (width, height) is resized to, as Idefics2's processor."""
+    width, height = size
+    ratio, most = width / height, bounds.most
+    if width >= height and width > most:
+        height, width = int(most / ratio), most
+    elif height > width and height > most:
+        height, width = most, int(most * ratio)
+    return max(height, bounds.least), max(width, bounds.least)
 
 
 def size_by_edges(

@@ -13,6 +13,7 @@ from transformers import (
     Gemma3ImageProcessorPil,
     GotOcr2ImageProcessorPil,
     GroundingDinoImageProcessorPil,
+    Idefics2ImageProcessorPil,
     Idefics3ImageProcessorPil,
     LlavaNextImageProcessorPil,
     LlavaOnevisionImageProcessorPil,
@@ -147,6 +148,17 @@ def _write_idefics3(folder: Path) -> None:
         size={"longest_edge": 2 * TILE}, max_image_size={"longest_edge": TILE}
     )
     recipe.save_pretrained(folder)
+    (folder / "processor_config.json").write_text(json.dumps({"image_seq_len": 4}))
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": IDEFICS3_TEMPLATE}))
+
+
+def _write_idefics2(folder: Path) -> None:
+    text = twin_of("idefics2").configs["odd"]["text_config"]
+    make_twin("idefics2", "odd", folder, {"text_config": {**text, "max_position_embeddings": 256}})
+    tokenizer = _tokenizer("<s> $A", _TILE_WORDS, bos_token="<s>", eos_token="</s>")
+    tokenizer.save_pretrained(folder)
+    size = {"shortest_edge": 17, "longest_edge": 40}
+    Idefics2ImageProcessorPil(size=size, do_image_splitting=True).save_pretrained(folder)
     (folder / "processor_config.json").write_text(json.dumps({"image_seq_len": 4}))
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": IDEFICS3_TEMPLATE}))
 
@@ -294,6 +306,7 @@ def export_pictured(made: Path) -> None:
     (made / "llava" / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
     for name in ("llava_next", "llava_onevision"):
         _write_llava_next(made / name)
+    _write_idefics2(made / "idefics2")
     _write_idefics3(made / "idefics3")
     _write_gemma3(made / "gemma3")
     _write_internvl(made / "internvl")
@@ -306,6 +319,7 @@ def export_pictured(made: Path) -> None:
         "llava",
         "llava_next",
         "llava_onevision",
+        "idefics2",
         "idefics3",
         "gemma3",
         "internvl",

@@ -24,6 +24,8 @@ from transformers import (
     Gemma3ImageProcessorPil,
     Gemma3Processor,
     GotOcr2ImageProcessorPil,
+    Idefics2ImageProcessorPil,
+    Idefics2Processor,
     Idefics3ImageProcessorPil,
     Idefics3Processor,
     InternVLProcessor,
@@ -65,16 +67,8 @@ from triptych import Client, GrpcClient, InvalidRequest
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
-NAMES = [
-    "llava",
-    "llava_next",
-    "llava_onevision",
-    "idefics3",
-    "gemma3",
-    "internvl",
-    "mllama",
-    *QWENS,
-]
+NAMES = ["llava", "llava_next", "llava_onevision", "idefics2", "idefics3", "gemma3"]
+NAMES += ["internvl", "mllama", *QWENS]
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +99,9 @@ def _without_videos(kind: Any) -> Any:
 def _processor(folder: Path) -> Any:
     """The processor of a checkpoint, as `transformers` makes it of such folders."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    if folder.name == "idefics2":
+        recipe = Idefics2ImageProcessorPil.from_pretrained(folder)
+        return Idefics2Processor(recipe, tokenizer, 4, chat_template=IDEFICS3_TEMPLATE)
     if folder.name == "idefics3":
         recipe = Idefics3ImageProcessorPil.from_pretrained(folder)
         return Idefics3Processor(recipe, tokenizer, 4, chat_template=IDEFICS3_TEMPLATE)

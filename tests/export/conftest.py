@@ -109,6 +109,7 @@ SIBLINGS = {
         "rnn-seq2seq",
         "blip-2",
         "instructblip",
+        "idefics2",
         "idefics3",
         "internvl",
         "mllama",

@@ -34,6 +34,7 @@ _NAMED = {
     "end_of_utterance_token": "<end_of_utterance>",
     "english_token": "en_XX",
     "german_token": "__de__",
+    "image_boundary_token": "<fake_token_around_image>",
 }
 """Special tokens that processors take from their tokenizer by name."""
 _SPECIAL = ("<pad>", "<s>", "</s>", "[MASK]", "[CLS]", "[SEP]")
@@ -125,6 +126,8 @@ def image_processor(name: str, values: Mapping[str, Any], size: tuple[int, int])
         fields["crop_size"] = both
     vision = values.get("vision_config") or {}
     match kind:
+        case "idefics2":
+            fields = {"size": {"shortest_edge": height, "longest_edge": 3 * height}}
         case "idefics3" | "smolvlm":
             fields = {
                 "max_image_size": {"longest_edge": height},
@@ -177,6 +180,8 @@ def _save_processor(
         "vision_feature_select_strategy": values.get("vision_feature_select_strategy"),
         "image_seq_length": values.get("mm_tokens_per_image", values.get("image_seq_length")),
     }
+    if "perceiver_config" in values and values["model_type"] == "idefics2":
+        fields["image_seq_len"] = values["perceiver_config"]["resampler_n_latents"]
     if "scale_factor" in values:
         vision = values["vision_config"]
         side = vision["image_size"] // vision["patch_size"]

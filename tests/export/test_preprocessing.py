@@ -216,7 +216,7 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
     shapes = {port.shape[-3:] for port in pixels if port is not None}
     expected = {prepared.image.shape} if prepared.image else set()
     has_any_size = name in (
-        *("llava_next", "llava_onevision", "mllama", "grounding-dino", "vilt"),
+        *("llava_next", "llava_onevision", "mllama", "grounding-dino", "vilt", "idefics2"),
         *("qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
     )
     assert shapes == ({("height", "width", 3)} if has_any_size else expected)

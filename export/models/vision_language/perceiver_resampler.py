@@ -2,13 +2,15 @@
 
 Paper: Alayrac et al. 2022, "Flamingo: a Visual Language Model for Few-Shot Learning", §2.1 and
 figure 5 (arXiv 2204.14198): learned latents attend to the image's vectors and to themselves.
-Part of `idefics.py`, in the names and with the defaults of `transformers`' Idefics.
+Part of `idefics.py`, in the names and with the defaults of `transformers`' Idefics; and, with RMS
+norms, gated MLPs and shared keys and values, of Idefics2 in `idefics3.py`.
 
 Legend: B batch, S vectors of an image, L latents, D width, H heads, K width of a head.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,9 +18,21 @@ from torch import Tensor, nn
 
 from export.config.config_reader import key
 from export.config.weight_names import Entry
-from export.layers.attention.attention import Attention
+from export.layers.attention.attention import Attention, repeat_groups
 from export.layers.attention.heads import Heads
 from export.layers.blocks import MLP
+
+
+class Weight(nn.Module):
+    """What a norm multiplies by, where the vectors are normalised already."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        return x * self.weight
 
 
 @dataclass(frozen=True)
@@ -26,7 +40,7 @@ class Config:
     """Shape of a resampler."""
 
     width: int
-    """D, that of the image tower."""
+    """D, that of the vectors."""
     latents: int = key("resampler_n_latents", 64)
     """L."""
     layers: int = key("resampler_depth", 6, "layers")
@@ -34,6 +48,14 @@ class Config:
     head_width: int = key("resampler_head_dim", 96)
     has_head_norms: bool = key("qk_layer_norms_perceiver", False)
     """Whether each head's queries and keys are normalised."""
+    groups: int | None = None
+    """Heads of keys and values; None: H."""
+    norm: Callable[[int], nn.Module] = nn.LayerNorm
+    context_norm: type[Weight] | None = None
+    """Of the vectors in each block, which one norm without a weight is then in front of: ONNX
+    Runtime shares the steps of an RMS norm between blocks, and does not fuse what is shared."""
+    mlp: type[MLP] = MLP
+    activation: str = "relu"
 
     @property
     def mlp_width(self) -> int:
@@ -46,11 +68,16 @@ class LatentAttention(Attention):
 
     def __init__(self, config: Config) -> None:
         heads = Heads(
-            config.width, config.heads, bias=False, head_width=config.head_width, out_bias=False
+            config.width,
+            config.heads,
+            bias=False,
+            head_width=config.head_width,
+            out_bias=False,
+            key_value_count=config.groups,
         )
         super().__init__(heads)
-        self.context_norm = nn.LayerNorm(config.width)
-        self.latents_norm = nn.LayerNorm(config.width)
+        self.context_norm = (config.context_norm or config.norm)(config.width)
+        self.latents_norm = config.norm(config.width)
         self.query_norm: nn.Module = nn.Identity()
         self.key_norm: nn.Module = nn.Identity()
         if config.has_head_norms:
@@ -62,8 +89,12 @@ class LatentAttention(Attention):
         latents = self.latents_norm(latents)
         read = torch.cat([self.context_norm(context), latents], dim=1)  # (B, S + L, D)
         query = self.normalise_heads(self.query(latents), self.query_norm)
-        key = self.normalise_heads(self.key(read), self.key_norm)
-        return self.out(self.mix(query, key, self.value(read)))
+        key, value = self.normalise_heads(self.key(read), self.key_norm), self.value(read)
+        if self.heads.groups < self.heads.count:
+            key, value = (
+                self.join(repeat_groups(self.split(part), self.heads)) for part in (key, value)
+            )
+        return self.out(self.mix(query, key, value))
 
 
 class ResamplerBlock(nn.Module):
@@ -72,8 +103,8 @@ class ResamplerBlock(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.attention = LatentAttention(config)
-        self.mlp_norm = nn.LayerNorm(config.width)
-        self.mlp = MLP(config.width, config.mlp_width, "relu", bias=False)
+        self.mlp_norm = config.norm(config.width)
+        self.mlp = config.mlp(config.width, config.mlp_width, config.activation, bias=False)
 
     def forward(self, context: Tensor, latents: Tensor) -> Tensor:
         """(B, S, D) and (B, L, D) → (B, L, D)."""
@@ -88,10 +119,16 @@ class PerceiverResampler(nn.Module):
         super().__init__()
         self.latents = nn.Parameter(torch.zeros(config.latents, config.width))
         self.blocks = nn.ModuleList(ResamplerBlock(config) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(config.width)
+        self.norm = config.norm(config.width)
+        self.context_norm: nn.Module = nn.Identity()
+        if config.context_norm is not None:
+            self.context_norm = config.norm(config.width)
+            del self.context_norm.weight
+            self.context_norm.register_buffer("weight", torch.ones(config.width), persistent=False)
 
     def forward(self, context: Tensor) -> Tensor:
         """(B, S, D) → (B, L, D)."""
+        context = self.context_norm(context)
         latents = self.latents.expand(context.shape[0], -1, -1)
         for block in self.blocks:
             latents = block(context, latents)

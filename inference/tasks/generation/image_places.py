@@ -6,7 +6,9 @@ processor does: words beside an image share tokens with what is written for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 from pydantic import Field
@@ -34,6 +36,9 @@ class TileTexts(TaskConfig):
     """For the whole image behind its tiles."""
     single: str
     """For an image without tiles."""
+    edge: str | None = None
+    """At both ends of what is written for an image: once between two in a row, and with a space
+    between it and a word behind it. None: neither."""
 
     def write(self, grid: Grid) -> str:
         """The text of one image."""
@@ -89,7 +94,11 @@ class ImagePlaces(TaskConfig):
         if self.tiles is not None:
             first, *rest = text.split(self.place)
             texts = map(self.tiles.write, grids)
-            return first + "".join(map("".join, zip(texts, rest, strict=True)))
+            written = first + "".join(map("".join, zip(texts, rest, strict=True)))
+            if (edge := self.tiles.edge) is None:
+                return written
+            written = written.replace(edge * 2, edge)
+            return re.sub(rf"{re.escape(edge)}(?=[^\s<])", lambda _: f"{edge} ", written)
         if self.around is None:
             if self.begin in text:
                 return text
@@ -150,7 +159,7 @@ class ImagePlaces(TaskConfig):
         special = self.around is None and not is_complete
         written = self.laid_out(text, [layout.grid for layout in layouts])
         ids = model.encode(written, field, special=special)
-        sizes = (layout.size for layout in layouts)
+        sizes = (layout.size for layout in layouts for _ in range(1 + prod(layout.grid)))
         return ids if images is None else images.expanded(ids, sizes)
 
     def instruction(self, text: str, field: str, model: LoadedModel) -> dict[str, Array]:

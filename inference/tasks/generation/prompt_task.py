@@ -194,19 +194,20 @@ def held_images(images: Sequence[PreparedImage]) -> dict[str, Array]:
     """
     if not images:
         return {}
-    sizes = np.array([image.layout.size for image in images], np.int64)  # (I, 2)
+    read = [each for image in images for each in image.images]
+    sizes = np.array([each.shape[:2] for each in read], np.int64)  # (I, 2)
     if (sizes == sizes[0]).all():
-        return {PIXELS: np.concatenate([image.images for image in images])}
+        return {PIXELS: np.stack(read)}
     height, width = sizes.max(axis=0).tolist()
-    if len(images) * height * width > PILLOW_MAX_PIXELS:
+    if len(read) * height * width > PILLOW_MAX_PIXELS:
         raise InvalidRequest(
-            f"{len(images)} images of a prompt have shapes too different to be read together: at "
+            f"{len(read)} images of a prompt have shapes too different to be read together: at "
             f"{width}x{height} each they have more than {PILLOW_MAX_PIXELS} pixels, crop them",
             field=IMAGES,
         )
-    padded = np.zeros((len(images), height, width, 3), np.uint8)
-    for place, (image, (height, width)) in enumerate(zip(images, sizes.tolist(), strict=True)):
-        padded[place, :height, :width] = image.pixels
+    padded = np.zeros((len(read), height, width, 3), np.uint8)
+    for place, (pixels, (height, width)) in enumerate(zip(read, sizes.tolist(), strict=True)):
+        padded[place, :height, :width] = pixels
     return {PIXELS: padded, IMAGE_SIZES: sizes}
 
 

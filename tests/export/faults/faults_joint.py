@@ -27,7 +27,15 @@ from export.models.detectors import grounding_dino, grounding_dino_layers
 from export.models.dual_encoders import clip, siglip
 from export.models.encoder_decoders.bert_decoder import BertDecoder
 from export.models.vision import vit
-from export.models.vision_language import internvl, mllama, qwen2_vl, qwen3_vl, vilt
+from export.models.vision_language import (
+    idefics3,
+    internvl,
+    mllama,
+    perceiver_resampler,
+    qwen2_vl,
+    qwen3_vl,
+    vilt,
+)
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
@@ -499,6 +507,21 @@ CANVASES: dict[str, Fault] = {
 }
 
 
+LATENTS: dict[str, Fault] = {
+    "heads share keys in turn": lambda net: patch.object(
+        perceiver_resampler,
+        "repeat_groups",
+        lambda x, heads: x.repeat(1, heads.count // heads.groups, 1, 1),
+    ),
+    "rows are counted from below": lambda net: patch.object(
+        idefics3, "trained_rows", lambda count, bounds: torch.arange(count).flip(0)
+    ),
+    "the tower's last norm is left out": change(
+        lambda net: setattr(net.encoder.vit, "norm", nn.Identity())
+    ),
+}
+
+
 _PHRASES, _PROPOSE = grounding_dino_layers.Phrases.of, grounding_dino.GroundingDino.propose
 _SINES, _CENTRES, _SEAMS = grounding_dino.sinusoids, grounding_dino_layers.centres, windows.seams
 
@@ -639,6 +662,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("vision-encoder-decoder", "trocr"): TROCR,
     ("vision-encoder-decoder", "trocr-sinusoidal"): TROCR_SINES,
     ("idefics", "odd"): FLAMINGO,
+    ("idefics2", EXPORTED): LATENTS,
     ("qwen2_vl", "odd"): AXES,
     ("qwen2_5_vl", "odd"): {
         "what fills a window up is seen": lambda net: patch.object(qwen2_vl, "MASKED_SCORE", 0.0),

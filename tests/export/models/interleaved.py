@@ -192,7 +192,7 @@ def _values(pixels: Tensor, image: ImageSpec, pair: TwinPair, tokens: Tensor) ->
     values = normalised(pixels, image)
     if pair.architecture.name in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"):
         return patches(pair, values, tokens[None])
-    if pair.architecture.name == "idefics3":
+    if pair.architecture.name in ("idefics2", "idefics3"):
         return {"pixel_values": values[None]}
     if pair.architecture.name == "mllama":
         return canvases(pair, values, tokens.tolist())

@@ -344,6 +344,14 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"eos_token_id": []}, r"eos_token_id must be the id of a token.* not \[\]"),
         ({"eos_token_id": ["2"]}, "eos_token_id must be the id of a token"),
     ],
+    "idefics2 plain": [
+        ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),
+        ({"perceiver_config": {"num_key_value_heads": 3}}, "resampler_n_heads = 4 is not a mult"),
+        ({"vision_config": {"image_size": 3}}, "an image of 3 x 3 holds no patch of 4 x 4"),
+        ({"vision_config": {"num_channels": 1}}, "num_channels = 1"),
+        ({"text_config": {"model_type": "gemma"}}, "'gemma'"),
+        ({"architectures": ["Idefics2ForQuestions"]}, "Idefics2ForQuestions"),
+    ],
     "idefics3 plain": [
         ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),
         ({"scale_factor": 3}, "scale_factor = 3 does not divide the 4 patches in a row"),

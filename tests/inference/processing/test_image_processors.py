@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.idefics2.image_processing_pil_idefics2 import Idefics2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
@@ -133,6 +134,30 @@ def test_tiles_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours.images, pixels, err_msg=str(size))
         assert ours.grid == (wanted["rows"][0][0], wanted["cols"][0][0]), size
         assert wanted["pixel_attention_mask"].all()  # why the graph has no mask
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+@pytest.mark.parametrize(("least", "most"), [(20, 50), (7, 60), (30, 30)])
+def test_pictures_and_their_quarters_are_those_of_idefics2(
+    least: int, most: int, is_divided: bool, tmp_path: Path
+) -> None:
+    fields: dict[str, Any] = {"size": {"shortest_edge": least, "longest_edge": most}}
+    fields["do_image_splitting"] = is_divided
+    spec = read_spec(tmp_path, "Idefics2", **fields)
+    processor = Idefics2ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    for size in TILES_SIZES:
+        if is_divided and min(size) < 2:
+            with pytest.raises(UnsupportedImage, match="too extreme an aspect ratio"):
+                read_image(encoded(noise(*size)), ImageLimits(), spec)
+            continue
+        wanted = processor(noise(*size), return_tensors="np")
+        ours = read_image(encoded(noise(*size)), ImageLimits(), spec)
+        masks, values = wanted["pixel_attention_mask"][0], wanted["pixel_values"][0]
+        assert ours.grid == ((2, 2) if is_divided else (0, 0))
+        for found, pixels, mask in zip(ours.images, values, masks, strict=True):
+            height, width = found.shape[:2]
+            assert mask.sum() == mask[:height, :width].sum() == height * width
+            np.testing.assert_array_equal(found, pixels[:, :height, :width].transpose(1, 2, 0))
 
 
 def test_longest_edge_is_bounded_as_by_the_processor(tmp_path: Path) -> None:
@@ -357,6 +382,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("LlavaNext", {**NEXT, "image_grid_pinpoints": [[20, 30]]},
      "only heights and widths of 1 to 16 times 20"),
     ("LlavaNext", {**NEXT, "crop_size": {"height": 10, "width": 10}}, "are not one square's"),
+    ("Idefics2", {"size": {"height": 8, "width": 8}}, "only a shortest_edge and a longest_edge"),
+    ("Idefics2", {"do_pad": False}, "do_pad = false"),
     ("Idefics3", {"size": {"height": 8, "width": 8}}, "only a longest edge is"),
     ("Idefics3", {"size": {"longest_edge": 17 * 364}}, "only 1 to 16 times the 364"),
     ("Idefics3", {"size": {"longest_edge": 0}}, "a longest edge of 0"),

@@ -1,4 +1,4 @@
-"""Idefics, Idefics3 and SmolVLM: prompts with images between the words."""
+"""Idefics, Idefics2, Idefics3 and SmolVLM: prompts with images between the words."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from onnxruntime import InferenceSession
+from transformers.models.idefics2.configuration_idefics2 import Idefics2VisionConfig
+from transformers.models.idefics2.image_processing_pil_idefics2 import Idefics2ImageProcessorPil
+from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionEmbeddings
+from transformers.models.idefics2.processing_idefics2 import Idefics2Processor
 from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionEmbeddings
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 
 from export.checkpoint.checkpoint import Checkpoint
-from export.models.vision_language.idefics3 import trained_rows
+from export.models.vision_language.idefics3 import row_bounds, trained_rows
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
 from export.tokenizer.prompt_images import IMAGE_TOKEN, image_places
@@ -171,7 +176,7 @@ def test_patches_of_a_tile_read_the_positions_that_rounding_gives(side: int) -> 
         embeddings.patch_embedding.bias.zero_()
         mask = torch.ones(1, side, side, dtype=torch.bool)
         wanted = embeddings(torch.zeros(1, 1, side, side), mask)[0]
-        rows = trained_rows(side)
+        rows = trained_rows(side, row_bounds(side))
         assert (rows.tolist() == list(range(side))) == (side == 4)
         order = (rows[:, None] * side + rows).flatten()
         assert torch.equal(embeddings.position_embedding(order), wanted)
@@ -220,6 +225,102 @@ def test_tokens_around_images_are_those_that_the_tokenizer_names(
     network: Any = twins("idefics3", "odd").network
     written = network.tile_texts(Checkpoint(tmp_path, "x", {}), "<image>")
     assert written["single"] == "<around><whole><image><around>"
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_text_of_idefics2_is_written_as_its_processor_writes_it(
+    is_divided: bool, twins: Twins, tmp_path: Path
+) -> None:
+    """Neighbours share a token between them; words behind an image are set apart from it."""
+    from tokenizers import Tokenizer, models
+
+    network: Any = twins("idefics2", "odd").network
+    backend = Tokenizer(models.WordLevel({"<s>": 0, "<image>": 1}, unk_token="<s>"))
+    recipe = Idefics2ImageProcessorPil(do_image_splitting=is_divided)
+    tokenizer = Recorder(tokenizer_object=backend, pad_token="<s>")
+    processor = Idefics2Processor(recipe, tokenizer, image_seq_len=network.images.tokens)
+    picture = np.zeros((20, 30, 3), np.uint8)
+    places = ImagePlaces(
+        place="<image>", tiles=network.tile_texts(Checkpoint(tmp_path, "x", {}), "<image>")
+    )
+    for text in ("User: <image><image>what? <image>", "<image> a\n<image><end>", "a<image>\n"):
+        count = text.count("<image>")
+        with pytest.raises(Written) as written:
+            processor(text=text, images=[[picture] * count])
+        ours = places.laid_out(text, [(2, 2) if is_divided else (0, 0)] * count)
+        ours = ours.replace("<image>", "<image>" * network.images.tokens)
+        assert written.value.texts == [ours]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("config", ["plain", "odd"])
+def test_idefics2_images_of_any_size_are_read_as_padded_ones_with_a_mask(
+    config: str, beams: int, twins: Twins
+) -> None:
+    """Those of one prompt differ in size; `transformers` pads them to one and masks the rest."""
+    twin = twins("idefics2", config)
+    manifest, image = unexported(twin).manifest, twin.prepared.image
+    random, sizes = np.random.default_rng(6), ((17, 60), (33, 33), (48, 11))
+    pixels, mask = np.zeros((3, 48, 60, 3), np.uint8), torch.zeros(1, 3, 48, 60)
+    for place, (height, width) in enumerate(sizes):
+        pixels[place, :height, :width] = random.integers(0, 256, (height, width, 3))
+        mask[0, place, :height, :width] = 1
+    each = [IMAGE] * manifest.images.tokens
+    prompt = (5, 7, *each, 8, *each, *each, 9)
+    rules = manifest.generation.model_copy(
+        update={"max_new_tokens": NEW_TOKENS, "num_beams": beams}
+    )
+    request = EngineRequest(
+        rules, prompt_ids=prompt, pixels=pixels, image_sizes=np.array(sizes, np.int64)
+    )
+    values = normalised(torch.from_numpy(pixels), image)[None] * mask[:, :, None]
+    assert_left_padded(
+        twin.reference,
+        TorchRunner(twin.graphs(), manifest),
+        [request],
+        lambda tokens: {"pixel_values": values, "pixel_attention_mask": mask.long()},
+    )
+
+
+@pytest.mark.parametrize("side", [3, 7, 27, 70])
+def test_patches_of_any_image_read_the_positions_of_transformers(side: int) -> None:
+    config = Idefics2VisionConfig(image_size=side, patch_size=1, hidden_size=1, num_channels=1)
+    embeddings, bounds = Idefics2VisionEmbeddings(config), row_bounds(side)
+    with torch.no_grad():
+        embeddings.patch_embedding.weight.zero_()
+        embeddings.patch_embedding.bias.zero_()
+        embeddings.position_embedding.weight.copy_(torch.arange(side**2)[:, None])
+        for height in range(1, 81):
+            width = 1 + height * 7 % 80
+            mask = torch.ones(1, height, width, dtype=torch.bool)
+            wanted = embeddings(torch.zeros(1, 1, height, width), mask)[0, :, 0]
+            rows, columns = trained_rows(height, bounds), trained_rows(width, bounds)
+            assert torch.equal((rows[:, None] * side + columns).flatten().float(), wanted)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PyTorch's own, of its exporter
+def test_positions_in_a_graph_are_rounded_as_by_torch(tmp_path: Path) -> None:
+    """ONNX Runtime makes one quotient of a product with 1 / n, which is another row of 49."""
+
+    class Rows(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("bounds", row_bounds(7))
+
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return trained_rows(image.shape[0], self.get_buffer("bounds"))
+
+    sizes = ({0: torch.export.Dim.DYNAMIC},)
+    program = torch.onnx.export(
+        Rows().eval(), (torch.zeros(9),), dynamo=True, dynamic_shapes=sizes, verbose=False
+    )
+    assert program is not None
+    program.save(tmp_path / "rows.onnx")
+    session = InferenceSession(tmp_path / "rows.onnx")
+    (given,) = session.get_inputs()
+    for count in range(1, 81):
+        (found,) = session.run(None, {given.name: np.zeros(count, np.float32)})
+        assert found.tolist() == trained_rows(count, row_bounds(7)).tolist(), count
 
 
 def test_a_processor_of_another_number_of_tokens_is_refused(twins: Twins, tmp_path: Path) -> None:
