@@ -458,7 +458,6 @@ class Mllama(ImageLanguageModel):
 
     decoder: Decoder
     begins_behind_images = True
-    decoder: Decoder
 
     def __init__(self, config: Config) -> None:
         super().__init__(config, ImageEncoder(config.image, config.text.width), Decoder(config))
