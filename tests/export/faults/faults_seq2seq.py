@@ -12,7 +12,7 @@ from torch import nn
 from export.layers.attention.attention import within
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.positions import RelativePositions
-from export.models.encoder_decoders import bart, led, longt5, pegasus_x
+from export.models.encoder_decoders import bart, led, longt5, pegasus_x, prophetnet
 from export.models.encoder_decoders.switch_transformers import SparseMLP
 from tests.export.faults.faults import (
     MARIAN,
@@ -455,6 +455,50 @@ T5GEMMA: dict[str, Fault] = {
 }
 
 
+_AHEAD = prophetnet.Decoder.embed
+_STREAMS = prophetnet.StreamAttention.forward
+
+
+def _each_stream_attention(edit: Callable[[Any], None]) -> Fault:
+    """Edits the self-attention of each block of the decoder."""
+    return change(lambda net: [edit(block.attention) for block in net.decoder.blocks])
+
+
+def _own_keys_cached(attention: Any, x: torch.Tensor, *rest: Any) -> Any:
+    """The cache holds the keys and values of the stream that predicts."""
+    mixed, _ = _STREAMS(attention, x, *rest)
+    return mixed, _STREAMS(attention, x.roll(x.shape[1] // 2, dims=1), *rest)[1]
+
+
+PROPHETNET: dict[str, Fault] = {
+    "the main stream predicts": replaced(
+        prophetnet.Decoder, "finish", lambda decoder, x: x[:, : x.shape[1] // 2]
+    ),
+    "the first stream has the first vector": change(
+        lambda net: net.decoder.streams.copy_(net.decoder.streams.roll(1, dims=0))
+    ),
+    "the stream is not one position ahead": replaced(
+        prophetnet.Decoder, "embed", lambda decoder, tokens, positions: torch.cat([
+            _AHEAD(decoder, tokens, positions)[:, : tokens.shape[1]],
+            _AHEAD(decoder, tokens, positions - 1)[:, tokens.shape[1] :],
+        ], dim=1),
+    ),
+    "keys of the stream that predicts are cached": replaced(
+        prophetnet.StreamAttention, "forward", _own_keys_cached
+    ),
+    "heads and buckets are swapped": replaced(
+        prophetnet.StreamAttention, "_relative",
+        lambda own, x: own.relative(x).unflatten(-1, (own.heads.count, -1)).transpose(1, 2),
+    ),
+    "a bucket's boundary is off by one": _each_stream_attention(
+        lambda own: own.buckets.copy_(own.buckets[(torch.arange(len(own.buckets)) - 1).clamp(0)])
+    ),
+    "scores are not scaled": MARIAN["scores are not scaled"],
+    "positions are off by one": MARIAN["positions are off by one"],
+    "padding of the source is seen": MARIAN["padding of the source is seen"],
+}  # fmt: skip
+
+
 _SPARSE = SparseMLP.forward
 
 
@@ -514,6 +558,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("longt5", EXPORTED): LONGT5,
     ("led", EXPORTED): LED,
     ("t5gemma", EXPORTED): T5GEMMA,
+    ("prophetnet", EXPORTED): PROPHETNET,
     ("seamless_m4t", EXPORTED): SEAMLESS_M4T,
     ("fsmt", EXPORTED): FSMT,
     ("switch_transformers", EXPORTED): SWITCH_TRANSFORMERS,
