@@ -115,6 +115,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "seamless_m4t_v2": "export.models.encoder_decoders.seamless_m4t",
     "switch_transformers": "export.models.encoder_decoders.switch_transformers",
     "t5gemma": "export.models.encoder_decoders.t5gemma",
+    "t5gemma2": "export.models.encoder_decoders.t5gemma:T5GEMMA2",
 }
 
 
