@@ -113,10 +113,12 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "fsmt": "export.models.encoder_decoders.bart:FSMT",
     "pegasus_x": "export.models.encoder_decoders.pegasus_x",
     "led": "export.models.encoder_decoders.led",
+    "prophetnet": "export.models.encoder_decoders.prophetnet",
     "seamless_m4t": "export.models.encoder_decoders.seamless_m4t",
     "seamless_m4t_v2": "export.models.encoder_decoders.seamless_m4t",
     "switch_transformers": "export.models.encoder_decoders.switch_transformers",
     "t5gemma": "export.models.encoder_decoders.t5gemma",
+    "t5gemma2": "export.models.encoder_decoders.t5gemma:T5GEMMA2",
 }
 
 

@@ -20,6 +20,7 @@ from rich.table import Table
 from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_tokens import ImageTokenStep
 from export.layers.attention.attention import Attention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.decoder import TransformerDecoder
 from export.parity.graph_runs import missing_package
 from export.parity.token_parity import random_request
@@ -123,7 +124,10 @@ def why_not_in_blocks(graphs: Graphs) -> str | None:
         return "its images are read in both directions"
     if type(decoder).position_bias is not TransformerDecoder.position_bias:
         return "its attention has a bias of relative positions"
-    layers = (each for each in decoder.modules() if isinstance(each, Attention))
+    layers = [each for each in decoder.modules() if isinstance(each, Attention)]
+    cached = (each for each in layers if isinstance(each, CachedAttention))
+    if any(type(each).forward is not CachedAttention.forward for each in cached):
+        return "its attention reads more than its cache"
     if any(each.heads.soft_cap is not None for each in layers):
         return "its attention scores are capped"
     return None

@@ -217,11 +217,15 @@ class SelfAttention(Attention):
         else:
             query, key, value = (self.join(repeat_groups(part, heads)) for part in self._project(x))
         if heads.window is not None:
-            near = neighbours(x.shape[1], heads.window)
+            near = self.near(x.shape[1], heads.window)
             hidden = torch.where(near, 0.0, MASKED_SCORE)[None, None]
             bias = hidden if bias is None else bias + hidden
         is_causal = self.is_causal
         return multi_head_attention(heads, query, key, value, lengths, bias, is_causal=is_causal)
+
+    def near(self, size: int, window: int) -> Tensor:
+        """(size, size) bool: which positions are in the window of a query."""
+        return neighbours(size, window)
 
     def _visible(self, size: int, lengths: Tensor | None) -> Tensor | None:
         """Mask for `attend`, (B or 1, 1, T or 1, T)."""
@@ -231,7 +235,7 @@ class SelfAttention(Attention):
         if self.is_causal:
             masks.append(torch.ones(size, size, dtype=torch.bool).tril()[None, None])
         if self.heads.window is not None:
-            masks.append(neighbours(size, self.heads.window)[None, None])
+            masks.append(self.near(size, self.heads.window)[None, None])
         visible = None
         for mask in masks:
             visible = mask if visible is None else visible & mask

@@ -65,12 +65,7 @@ class CachedAttention(Attention):
             out = functional.linear(mixed, self.packed_out, self.out.bias)
             return out, (present_key, present_value)
         positions = rows.positions(x.shape[1])
-        query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
-        if self.query_norm is not None and self.key_norm is not None:
-            query, key = self.query_norm(query), self.key_norm(key)
-        if self.heads.rotary is not None:
-            turns = rows.rotations(x.shape[1])
-            query, key = (self.heads.rotary.rotate(each, turns) for each in (query, key))
+        query, key, value = self.project(x, rows)
         present_key = self._write(past[0], key, positions)
         present_value = self._write(past[1], value, positions)
         visible = causal(positions, past[0].shape[2], self.heads.window)
@@ -85,6 +80,16 @@ class CachedAttention(Attention):
         keys, values = present_key[..., :width], present_value[..., :width]
         mixed = attend(self.heads, query, keys, values, visible, bias)
         return self.out(self.join(mixed)), (present_key, present_value)
+
+    def project(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries, keys and values of new positions: (R, H or G, T, K) each."""
+        query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        if self.heads.rotary is not None:
+            turns = rows.rotations(x.shape[1])
+            query, key = (self.heads.rotary.rotate(each, turns) for each in (query, key))
+        return query, key, value
 
     def read_prefix(self, x: Tensor) -> tuple[Tensor, KeyValue]:
         """(B, N, D) → (B, N, D) of positions in front of the tokens, and their part of the cache.

@@ -57,14 +57,14 @@ def read_gemma2(values: Mapping[str, Any], place: str = "config.json") -> llama.
     return _read_newer(reader, layers, logits_cap=cap)
 
 
-def read_gemma3(values: Mapping[str, Any]) -> llama.Config:
+def read_gemma3(values: Mapping[str, Any], place: str = "config.json") -> llama.Config:
     """The configuration; unsupported fields that would change the network are refused."""
     positions = {"max_position_embeddings": 131072}
-    reader = _open_newer(values, **positions)
+    reader = _open_newer(values, place, **positions)
     reader.refuse_unless(attn_logit_softcapping=None)
     # What all layers share is read without rotary positions, which here are of two kinds.
     plain = {name: value for name, value in values.items() if not name.startswith("rope_")}
-    heads = read_heads(_open_newer(plain, **positions))
+    heads = read_heads(_open_newer(plain, place, **positions))
     everywhere, near = read_rotaries(reader, heads)
     window = reader.integer("sliding_window", 4096)
     pattern = reader.integer("sliding_window_pattern", 6)

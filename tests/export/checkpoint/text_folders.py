@@ -225,14 +225,28 @@ def _gemma(folder: Path) -> Any:
     return transformers.GemmaTokenizer(vocab=vocabulary, merges=merges)
 
 
-def _stacks(vocab_size: int) -> Any:
-    """The configuration of T5Gemma."""
-    stack = {
+def _stack(vocab_size: int) -> dict[str, Any]:
+    """Gemma as a part of T5Gemma."""
+    return {
         "vocab_size": vocab_size, "hidden_size": 24, "num_hidden_layers": 2, "head_dim": 8,
         "num_attention_heads": 3, "num_key_value_heads": 1, "intermediate_size": 32,
         "max_position_embeddings": 64, "sliding_window": 5, "query_pre_attn_scalar": 8,
     }  # fmt: skip
+
+
+def _stacks(vocab_size: int) -> Any:
+    """The configuration of T5Gemma."""
+    stack = _stack(vocab_size)
     return transformers.T5GemmaConfig(encoder=stack, decoder=stack)
+
+
+def _merged_stacks(vocab_size: int) -> Any:
+    """The configuration of T5Gemma 2."""
+    stack, image = _stack(vocab_size), {"hidden_size": 8, "num_hidden_layers": 1}
+    image |= {"num_attention_heads": 1, "intermediate_size": 8, "image_size": 16, "patch_size": 8}
+    image["model_type"] = "siglip_vision_model"
+    encoder = {"text_config": stack, "vision_config": image, "mm_tokens_per_image": 4}
+    return transformers.T5Gemma2Config(encoder=encoder, decoder=stack)
 
 
 _MULTILINGUAL = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
@@ -268,6 +282,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
         transformers.BlenderbotConfig, _TINY | {"encoder_no_repeat_ngram_size": 0},
     ),
     "t5gemma": (_gemma, transformers.T5GemmaForConditionalGeneration, _stacks, {}),
+    "t5gemma2": (_gemma, transformers.T5Gemma2ForConditionalGeneration, _merged_stacks, {}),
     "bert2bert": (_bert, transformers.EncoderDecoderModel, _pair, {}),
     "mbart-50": (
         _mbart50, transformers.MBartForConditionalGeneration, transformers.MBartConfig,

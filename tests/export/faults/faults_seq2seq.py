@@ -12,7 +12,7 @@ from torch import nn
 from export.layers.attention.attention import within
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.positions import RelativePositions
-from export.models.encoder_decoders import bart, led, longt5, pegasus_x
+from export.models.encoder_decoders import bart, led, longt5, pegasus_x, prophetnet, t5gemma
 from export.models.encoder_decoders.switch_transformers import SparseMLP
 from tests.export.faults.faults import (
     MARIAN,
@@ -455,6 +455,101 @@ T5GEMMA: dict[str, Fault] = {
 }
 
 
+_WEIGH, _PROJECT = t5gemma.MergedAttention.weigh, t5gemma.MergedAttention.project_kv
+_IN_WINDOW = t5gemma.NearAttention.near
+
+
+def _two_softmaxes(attention: Any, x: Any, past: Any, *rest: Any) -> Any:
+    """Target and source have a softmax each."""
+    weights, present = _WEIGH(attention, x, past, *rest)
+    parts = weights.split([past[0].shape[2], weights.shape[-1] - past[0].shape[2]], dim=-1)
+    return torch.cat([part / part.sum(-1, keepdim=True) for part in parts], dim=-1), present
+
+
+def _turned_keys(attention: Any, source: torch.Tensor) -> Any:
+    """The source's keys rotate, too."""
+    key, value = _PROJECT(attention, source)
+    positions = torch.arange(source.shape[1])[None]
+    return attention.heads.rotary.rotate(key, positions), value
+
+
+T5GEMMA2: dict[str, Fault] = {
+    "target and source have a softmax each": replaced(
+        t5gemma.MergedAttention, "weigh", _two_softmaxes
+    ),
+    "the source's keys rotate": replaced(t5gemma.MergedAttention, "project_kv", _turned_keys),
+    "the source's keys are not normalised": replaced(
+        t5gemma.MergedAttention,
+        "project_kv",
+        lambda own, source: (own.split(own.key(source)), own.split(own.value(source))),
+    ),
+    "the longer side of a source's window is in front": replaced(
+        t5gemma.NearAttention,
+        "near",
+        lambda own, size, window: _IN_WINDOW(own, size, window).T,
+    ),
+    "no layer of the source has a window": _all_windows("encoder", None),
+    "the target's window is one longer": _all_windows("decoder", 4),
+    "the token behind an image is like others": change(
+        lambda net: setattr(net.encoder.tokens, "image_end", -1)
+    ),
+    "its vector is scaled": change(
+        lambda net: net.encoder.tokens.end.mul_(net.encoder.tokens.scale)
+    ),
+    "the source's queries are not normalised": change(
+        lambda net: setattr(net.encoder.blocks[1].attention, "query_norm", _Identity())
+    ),
+    "logits are not capped": T5GEMMA["logits are not capped"],
+    "padding of the source is seen": replaced(
+        t5gemma, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+}
+
+
+_AHEAD = prophetnet.Decoder.embed
+_STREAMS = prophetnet.StreamAttention.forward
+
+
+def _each_stream_attention(edit: Callable[[Any], None]) -> Fault:
+    """Edits the self-attention of each block of the decoder."""
+    return change(lambda net: [edit(block.attention) for block in net.decoder.blocks])
+
+
+def _own_keys_cached(attention: Any, x: torch.Tensor, *rest: Any) -> Any:
+    """The cache holds the keys and values of the stream that predicts."""
+    mixed, _ = _STREAMS(attention, x, *rest)
+    return mixed, _STREAMS(attention, x.roll(x.shape[1] // 2, dims=1), *rest)[1]
+
+
+PROPHETNET: dict[str, Fault] = {
+    "the main stream predicts": replaced(
+        prophetnet.Decoder, "finish", lambda decoder, x: x[:, : x.shape[1] // 2]
+    ),
+    "the first stream has the first vector": change(
+        lambda net: net.decoder.streams.copy_(net.decoder.streams.roll(1, dims=0))
+    ),
+    "the stream is not one position ahead": replaced(
+        prophetnet.Decoder, "embed", lambda decoder, tokens, positions: torch.cat([
+            _AHEAD(decoder, tokens, positions)[:, : tokens.shape[1]],
+            _AHEAD(decoder, tokens, positions - 1)[:, tokens.shape[1] :],
+        ], dim=1),
+    ),
+    "keys of the stream that predicts are cached": replaced(
+        prophetnet.StreamAttention, "forward", _own_keys_cached
+    ),
+    "heads and buckets are swapped": replaced(
+        prophetnet.StreamAttention, "_relative",
+        lambda own, x: own.relative(x).unflatten(-1, (own.heads.count, -1)).transpose(1, 2),
+    ),
+    "a bucket's boundary is off by one": _each_stream_attention(
+        lambda own: own.buckets.copy_(own.buckets[(torch.arange(len(own.buckets)) - 1).clamp(0)])
+    ),
+    "scores are not scaled": MARIAN["scores are not scaled"],
+    "positions are off by one": MARIAN["positions are off by one"],
+    "padding of the source is seen": MARIAN["padding of the source is seen"],
+}  # fmt: skip
+
+
 _SPARSE = SparseMLP.forward
 
 
@@ -514,6 +609,8 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("longt5", EXPORTED): LONGT5,
     ("led", EXPORTED): LED,
     ("t5gemma", EXPORTED): T5GEMMA,
+    ("t5gemma2", EXPORTED): T5GEMMA2,
+    ("prophetnet", EXPORTED): PROPHETNET,
     ("seamless_m4t", EXPORTED): SEAMLESS_M4T,
     ("fsmt", EXPORTED): FSMT,
     ("switch_transformers", EXPORTED): SWITCH_TRANSFORMERS,

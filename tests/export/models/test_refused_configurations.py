@@ -58,6 +58,22 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"decoder": {"use_bidirectional_attention": True}}, "use_bidirectional_attention = True"),
         ({"architectures": ["T5GemmaForTokenClassification"]}, "T5GemmaForTokenClassification"),
     ],
+    "prophetnet plain": [
+        ({"pad_token_id": 3}, "pad_token_id = 3 is not supported"),
+        ({"add_cross_attention": False}, "add_cross_attention = False is not supported"),
+        ({"num_buckets": 1}, "num_buckets = 1 must be at least 2"),
+        ({"relative_max_distance": 3}, "relative_max_distance = 3 more than half of it"),
+        ({"max_position_embeddings": 2}, "max_position_embeddings = 2 must be at least 3"),
+        ({"ngram": 0}, "ngram must be a whole number"),
+        ({"hidden_size": 33}, "hidden_size = 33 is not a multiple of num_encoder_attention_heads"),
+    ],
+    "t5gemma2 plain": [
+        ({"encoder": {"text_config": {"layer_types": ["full"]}}}, "text_config: layer_types must"),
+        ({"decoder": {"attn_logit_softcapping": 2.0}}, "attn_logit_softcapping = 2.0 is not supp"),
+        ({"decoder": {"hidden_size": 64}}, r"must be equal, not \(32, 64\) and \(64, 64\)"),
+        ({"encoder": {"eoi_token_index": "5"}}, "encoder: eoi_token_index must be a whole number"),
+        ({"architectures": ["T5Gemma2ForTokenClassification"]}, "T5Gemma2ForTokenClassification"),
+    ],
     "pegasus_x plain": [({"block_size": 5}, "block_size = 5 must be even")],
     "encoder-decoder plain": [
         ({"encoder": {"model_type": "t5"}}, "encoder: model_type 't5' is not supported"),

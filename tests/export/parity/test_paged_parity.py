@@ -42,6 +42,8 @@ REFUSED = {
     "umt5": "its attention has a bias of relative positions",
     "longt5": "its attention has a bias of relative positions",
     "switch_transformers": "its attention has a bias of relative positions",
+    "prophetnet": "its attention reads more than its cache",
+    "t5gemma2": "its attention reads more than its cache",
     "gemma2": "its attention scores are capped",
     "t5gemma": "its attention scores are capped",
     "git": "its caches begin with the positions of an image",

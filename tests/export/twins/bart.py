@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -144,17 +144,24 @@ class FSMTForConditionalGeneration(transformers.FSMTForConditionalGeneration):  
     """
 
     def forward(self, *given: Any, decoder_input_ids: Any, **named: Any) -> Any:
-        if named.get("past_key_values") is not None or decoder_input_ids.shape[1] == 1:
-            return super().forward(*given, decoder_input_ids=decoder_input_ids, **named)
-        found, named["use_cache"] = [], True
-        for token in decoder_input_ids.split(1, dim=1):
-            found.append(super().forward(*given, decoder_input_ids=token, **named))
-            named["past_key_values"] = found[-1].past_key_values
-        found[-1].logits = torch.cat([each.logits for each in found], dim=1)
-        if found[-1].cross_attentions is not None:
-            layers = zip(*(each.cross_attentions for each in found), strict=True)
-            found[-1].cross_attentions = tuple(torch.cat(each, dim=2) for each in layers)
-        return found[-1]
+        return call_by_token(super().forward, *given, decoder_input_ids=decoder_input_ids, **named)
+
+
+def call_by_token(
+    forward: Callable[..., Any], *given: Any, decoder_input_ids: Any, **named: Any
+) -> Any:
+    """What the model's `forward` gives for each token of the target, with a cache."""
+    if named.get("past_key_values") is not None or decoder_input_ids.shape[1] == 1:
+        return forward(*given, decoder_input_ids=decoder_input_ids, **named)
+    found, named["use_cache"] = [], True
+    for token in decoder_input_ids.split(1, dim=1):
+        found.append(forward(*given, decoder_input_ids=token, **named))
+        named["past_key_values"] = found[-1].past_key_values
+    found[-1].logits = torch.cat([each.logits for each in found], dim=1)
+    if found[-1].cross_attentions is not None:
+        layers = zip(*(each.cross_attentions for each in found), strict=True)
+        found[-1].cross_attentions = tuple(torch.cat(each, dim=2) for each in layers)
+    return found[-1]
 
 
 FSMT = Twin(

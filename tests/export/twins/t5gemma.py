@@ -44,3 +44,61 @@ TWIN = Twin(
         ),
     },
 )
+
+_IMAGE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "image_size": 16,
+    "patch_size": 8,
+    "model_type": "siglip_vision_model",
+}
+"""Of a tower that the export does not read."""
+
+
+def _merged_stacks(
+    both: dict[str, Any], decoder: dict[str, Any] | None = None, **top: Any
+) -> dict[str, Any]:
+    """The configuration of T5Gemma 2; token 5 ends an image."""
+    text = gemma.TINY_NEWER | both
+    encoder = {"text_config": text, "vision_config": _IMAGE, "mm_tokens_per_image": 4}
+    sections = {
+        "encoder": encoder | {"eoi_token_index": 5, "image_token_index": 63},
+        "decoder": text | (decoder or {}),
+    }
+    ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
+    return sections | ends | {"image_token_index": 63} | top
+
+
+T5GEMMA2 = Twin(
+    reference="transformers:T5Gemma2ForConditionalGeneration",
+    configs={
+        "plain": _merged_stacks({"layer_types": ["sliding_attention", "full_attention"]}),
+        "odd": _merged_stacks(
+            llama.ODD
+            | {
+                "num_hidden_layers": 3,
+                "sliding_window": 4,
+                "rope_parameters": gemma._TWO_BASES,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            },
+            {
+                "num_attention_heads": 6,
+                "num_key_value_heads": 2,
+                "head_dim": 12,
+                "intermediate_size": 52,
+                "num_hidden_layers": 2,
+                "query_pre_attn_scalar": 7,
+                "final_logit_softcapping": 4.0,
+                "sliding_window": 3,
+                "layer_types": ["full_attention", "sliding_attention"],
+            },
+        ),
+        "untied": _merged_stacks(
+            {"attention_bias": True, "hidden_activation": "relu", "sliding_window_pattern": 2},
+            {"sliding_window": 2, "num_hidden_layers": 3},
+            tie_word_embeddings=False,
+        ),
+    },
+)
