@@ -7,10 +7,12 @@ own float32 is then up to 5e-5 away from float64, and the old bound of 1e-5 refu
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +28,25 @@ from export.architecture import Graphs, Lowering
 from export.parity import graph_runs, judge, token_parity, verify
 from export.parity.graph_runs import LazySessions, TimedRun, file_bytes, torch_run
 from export.parity.judge import CEILING, MULTIPLE, TOLERANCE, Distance, Float64, allowed, in_float64
-from export.parity.parity_inputs import Array, Feeds, Run
+from export.parity.parity_inputs import (
+    Array,
+    Feeds,
+    Probe,
+    Run,
+    output_row,
+    single_row,
+    stateless_feeds,
+    without_padding,
+)
 from export.parity.token_parity import compare_tokens, mixed_requests
 from export.parity.verify import ParityError, Report, _compare_outputs, observe, relative_difference
 from export.parity.verify import verify as verify_ill_conditioned
 from export.parity.verify import verify as verify_short_contexts
 from export.pipeline.manifest import Request, build_manifest
 from export.quantization.calibrate import StoredArrays
-from export.registry import families
+from export.registry import ARCHITECTURES, architecture, families, module_of
 from export.report.rows import Failure, RowsAlone
+from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Bundle, Graph, Manifest, Role
 from inference.bundle.manifest import Tensor as Port
 from tests.export.conftest import SIBLINGS, Bundles, TwinPair, Twins, export_graphs
@@ -43,7 +55,7 @@ from tests.export.faults.faults_decoders import DECODER_FAULTS
 from tests.export.faults.faults_seq2seq import FAULTS as SEQ2SEQ_FAULTS
 from tests.export.test_planted_faults import disturb
 from tests.export.twin import EXPORTED
-from tests.inference.tiny_models import manifest
+from tests.inference.tiny_models import make_manifest, manifest
 
 
 class Choosing(nn.Module):
@@ -467,3 +479,76 @@ def test_network_of_few_positions_that_the_operator_rotates_passes(
     assert verify_short_contexts(twin.graphs(), Bundle(tmp_path / manifest.name, manifest)).tokens[
         "compared"
     ]
+
+
+MODULES = (
+    "export.parity.graph_runs",
+    "export.parity.parity_inputs",
+    "export.parity.verify",
+    "export.pipeline.publish",
+    "export.graphs.to_onnx",
+)
+NAMES = {
+    *ARCHITECTURES,
+    *(module_of(name).rpartition(".")[2] for name in ARCHITECTURES),
+    *(task for name in ARCHITECTURES for task in architecture(name).tasks),
+} - {"align"}  # a graph of generators has the name of that architecture, too
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_names_no_task_and_no_architecture(module: str) -> None:
+    text = Path(import_module(module).__file__ or "").read_text(encoding="utf-8")
+    words = "|".join(re.escape(name).replace(r"\-", "[-_ ]") for name in sorted(NAMES))
+    # methods of numpy may be called like a model (`.clip(`)
+    assert re.findall(rf"(?<![.\w])(?:{words})(?!\w)", text, re.IGNORECASE) == []
+
+
+def test_stateless_inputs_are_drawn_by_role_whatever_their_names() -> None:
+    inputs = (
+        Port(name="a", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
+        Port(name="b", dtype="int32", shape=("B",), role=Role.LENGTHS),
+        Port(name="c", dtype="int64", shape=("B", "T"), role=Role.SEGMENTS),
+        Port(name="d", dtype="uint8", shape=("B", 4, 6, 3), role=Role.PIXELS),
+        Port(name="e", dtype="bool", shape=("B", 4, 6), role=Role.PIXEL_MASK),
+    )
+    output = Port(name="f", dtype="float32", shape=("B", 8), role=Role.EMBEDDING)
+    graph = Graph(file="g.onnx", inputs=inputs, outputs=(output,))
+    tokenizer = TokenizerSpec(kind="tokenizers", pad_token_id=0, eos_token_id=9, files={})
+    described = make_manifest("x", "x", {"g": graph}, parts={"g": "x"}, tokenizer=tokenizer)
+    feeds = stateless_feeds(graph, described, Probe(50, 50), 3, 7)
+    assert feeds["a"].shape == feeds["c"].shape == (3, 7)
+    assert feeds["b"][0] == 7
+    np.testing.assert_array_equal(feeds["a"][np.arange(3), feeds["b"] - 1], 9)
+    assert set(np.unique(feeds["c"])) <= {0, 1}
+    assert feeds["e"].dtype == bool
+    assert feeds["e"][:, 0, 0].all()  # an image begins at the upper left corner
+    assert not feeds["e"].all()
+    alone = single_row(graph, feeds, 1)
+    assert alone["a"].shape == alone["c"].shape == (1, feeds["b"][1])
+    assert alone["d"].shape == (1, 4, 6, 3)
+
+
+def test_padding_of_hidden_states_is_not_compared() -> None:
+    """Two graphs may differ at padding; a row alone has none."""
+    inputs = (
+        Port(name="a", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
+        Port(name="b", dtype="int32", shape=("B",), role=Role.LENGTHS),
+    )
+    hidden = Port(name="h", dtype="float32", shape=("B", "T", 4), role=Role.HIDDEN)
+    weights = Port(name="w", dtype="float32", shape=("B", 2, "T", "T"), role=Role.ATTENTION)
+    graph = Graph(file="g.onnx", inputs=inputs, outputs=(hidden, weights))
+    feeds = {"a": np.ones((2, 5), np.int64), "b": np.array([5, 3], np.int32)}
+    for port, shape in ((hidden, (2, 5, 4)), (weights, (2, 2, 5, 5))):
+        value = np.full(shape, 7, np.float32)
+        kept = without_padding(graph, feeds, port, value)
+        assert (kept[0] == 7).all()
+        assert kept[1].sum() == 7 * output_row(graph, feeds, port, value, 1).size
+    assert output_row(graph, feeds, hidden, np.ones((2, 5, 4)), 1).shape == (1, 3, 4)
+    assert output_row(graph, feeds, weights, np.ones((2, 2, 5, 5)), 1).shape == (1, 2, 3, 3)
+
+
+def test_unknown_role_is_refused() -> None:
+    port = Port(name="a", dtype="float32", shape=("B",), role=Role.HIDDEN)
+    graph = Graph(file="g.onnx", inputs=(port,), outputs=())
+    with pytest.raises(AssertionError, match="no probe for an input of role hidden"):
+        stateless_feeds(graph, Manifest.model_construct(tokenizer=None), Probe(5, 5), 1, 1)
