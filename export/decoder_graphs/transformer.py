@@ -46,12 +46,13 @@ def encoder_decoder_graphs(
         encoder: Called with the source's inputs → (B, S, D).
     """
     held = cross_ports(decoder, source)
-    align = _align(encoder, decoder, source, alignment_layer(decoder.layers))
     lowerings = {
         "admit": Lowering(Admit(encoder, decoder), source.admit_graph(held)),
         "step": _step(decoder, source),
-        "align": align,
     }
+    if decoder.is_aligned:
+        layer = alignment_layer(decoder.layers)
+        lowerings["align"] = _align(encoder, decoder, source, layer)
     states = (*cache_states(decoder), *(held_state(port) for port in held))
     return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
 
@@ -69,7 +70,11 @@ def text_to_text_graphs(model: Any, tokens: nn.Embedding, traced: int | None = N
     if traced is None:
         return graphs
     sizes = {"S": traced}
-    encoding = {key: replace(graphs.lowerings[key], traced_sizes=sizes) for key in _ENCODING}
+    encoding = {
+        key: replace(lowering, traced_sizes=sizes)
+        for key, lowering in graphs.lowerings.items()
+        if key in _ENCODING
+    }
     return replace(graphs, lowerings={**graphs.lowerings, **encoding})
 
 
@@ -102,11 +107,13 @@ def prefix_graphs(encoder: nn.Module, decoder: TransformerDecoder, source: Sourc
 def alignment(
     decoder: TransformerDecoder, grid: tuple[int, int] | None = None
 ) -> Mapping[str, AlignmentSpec]:
-    """The manifest's field for attention over the source.
+    """The manifest's field for attention over the source; none of decoders that do not align.
 
     Args:
         grid: Rows and columns of an image's patches; None for texts.
     """
+    if not decoder.is_aligned:
+        return {}
     over: Literal["tokens", "patches"] = "tokens" if grid is None else "patches"
     layer = alignment_layer(decoder.layers)
     return {"alignment": AlignmentSpec(over=over, grid=grid, layer=layer)}

@@ -6,7 +6,7 @@ Legend: B batch, R rows, T new positions, S source positions, D model width, V v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,10 @@ class TransformerDecoder(nn.Module):
         heads: Shape of every layer's self-attention; of its cross-attention too.
         vocabulary_size: Tokens that it scores.
         output: Hidden states are multiplied with its rows, (V, D).
+        is_aligned: Whether its attention over a source is one that aligns the tokens with it.
     """
 
+    is_aligned: ClassVar[bool] = True
     heads: Heads
     vocabulary_size: int
     blocks: nn.ModuleList

@@ -18,7 +18,7 @@ of one call with the distances' biases of other heads and positions; `generate` 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,6 +152,8 @@ def bucket_table(config: Config) -> Tensor:
 class Decoder(bart.Decoder):
     """Target tokens and the source's keys and values → scores of the next token."""
 
+    is_aligned = False  # `transformers` returns two streams' scores, no attention
+
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
         super().__init__(config.stacks, tokens)
         self.streams = nn.Parameter(torch.zeros(config.streams, config.stacks.width))
@@ -168,19 +170,6 @@ class Decoder(bart.Decoder):
     def finish(self, x: Tensor) -> Tensor:
         """(R, 2·T, D) → (R, T, D) of the stream that predicts."""
         return x[:, x.shape[1] // 2 :]
-
-    def cross_weights(
-        self,
-        tokens: Tensor,
-        rows: Rows,
-        past: Sequence[KeyValue],
-        cross: Sequence[KeyValue],
-        source: Tensor | None,
-        layer: int,
-    ) -> Tensor:
-        """(B, T) → (B, T, S): the attention of the stream that predicts."""
-        weights = super().cross_weights(tokens, rows, past, cross, source, layer)
-        return weights[:, tokens.shape[1] :]
 
 
 def build(config: Config) -> bart.Bart:

@@ -17,7 +17,7 @@ hides where no mask is given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -309,6 +309,8 @@ class Encoder2(Encoder):
 class Decoder2(llama.Llama):
     """Target tokens and the source's keys and values → scores of the next token."""
 
+    is_aligned = False  # the target has a part of each attention
+
     def __init__(self, config: llama.Config, tokens: nn.Embedding) -> None:
         super().__init__(config)
         self.tokens = tokens
@@ -328,25 +330,6 @@ class Decoder2(llama.Llama):
     def project_cross_kv(self, source: Tensor) -> list[KeyValue]:
         """Encoder output (B, S, D) → each layer's keys and values."""
         return [block.attention.project_kv(source) for block in self._merged()]
-
-    def cross_weights(
-        self,
-        tokens: Tensor,
-        rows: Rows,
-        past: Sequence[KeyValue],
-        cross: Sequence[KeyValue],
-        source: Tensor | None,
-        layer: int,
-    ) -> Tensor:
-        """(B, T) → (B, T, S): the source's part of each position's attention in a layer."""
-        x = self.embed(tokens, rows.positions(tokens.shape[1]))
-        *before, block = self._merged()[: layer + 1]
-        for index, each in enumerate(before):
-            x, _ = each(x, rows, past[index], cross[index], source)
-        weights, _ = block.attention.weigh(
-            block.attention_norm(x), past[layer], rows, cross[layer], source
-        )
-        return weights[..., past[layer][0].shape[2] :].mean(dim=1)
 
     def _merged(self) -> list[MergedBlock]:
         return cast(list[MergedBlock], list(self.blocks))

@@ -31,7 +31,7 @@ def count_values(data: bytes, descriptor: Any, most: int) -> int:
     """The values of a message and of the messages in it; the count ends beyond `most`.
 
     In Python, so that other threads run meanwhile. Bytes that are no message end the count too:
-    the parser refuses them. Messages of requests have no packed numbers.
+    the parser refuses them. Packed numbers count as one a byte, which is the most they can be.
 
     Args:
         most: Where the count may end.
@@ -57,6 +57,7 @@ def count_values(data: bytes, descriptor: Any, most: int) -> int:
                         messages.append((position + length, field.message_type))
                     else:
                         position += length
+                        count += length if field and field.is_packed else 0
                 case 3:  # a group, which none of our messages has
                     messages.append((messages[-1][0], None))
                 case 4:
