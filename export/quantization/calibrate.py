@@ -99,14 +99,13 @@ def stateless_calibration(
 def calibration_runs(
     manifest: Manifest, run: Run, seed: int, follow: Sequence[CalibrationRun] | None = None
 ) -> list[CalibrationRun]:
-    """A generated continuation and a random prompt; [] without caches of keys and values.
+    """A generated continuation and a random prompt; [] without caches.
 
     Args:
         follow: Runs whose tokens are fed again, whatever these logits would choose.
     """
-    is_recurrent = "step" in manifest.graphs and manifest.graphs["step"].max_tokens_per_call == 1
-    if is_recurrent or not any(state.growth is Growth.APPEND for state in manifest.states):
-        return []  # a tape is no cache of an attention operator
+    if not any(state.growth is Growth.APPEND for state in manifest.states):
+        return []
     forced = follow[0].tokens if follow else None
     return [_continue_run(manifest, run, seed, forced), _random_prompt(manifest, run, seed)]
 

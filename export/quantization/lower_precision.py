@@ -35,7 +35,7 @@ from export.quantization.int8_parity import (
     share,
 )
 from export.quantization.quantize import LARGEST, Quantised, quantize
-from export.quantization.quantize_cache import quantize_cache
+from export.quantization.quantize_cache import has_fused_cache, quantize_cache
 from export.quantization.quantize_static import quantize_static, random_samples
 from export.quantization.quantize_weights import quantize_weights
 from export.tokenizer.special_token_templates import Framing
@@ -74,7 +74,8 @@ def lower_precision(
     wanted = list(observe(graphs, bundle, original, framing))
     held_out = list(samples.observed(original, bundle)) if samples else []
     is_openvino = bundle.manifest.runtime == "openvino"
-    scales = {} if is_openvino else cache_scales(bundle.manifest, original)  # it has its own
+    has_cache = not is_openvino and has_fused_cache(files.get("step"))  # OpenVINO has its own
+    scales = cache_scales(bundle.manifest, original) if has_cache else {}
     original.close()
     for key, file in files.items():
         done = _rewrite(bundle, key, file, precision, samples)

@@ -30,6 +30,15 @@ _ATTRIBUTES = {
 }
 
 
+def has_fused_cache(path: Path | None) -> bool:
+    """Whether a `step` graph's caches go through GroupQueryAttention, which can read int8."""
+    return path is not None and any(map(_is_fused, open_graph(path).graph.node))
+
+
+def _is_fused(node: NodeProto) -> bool:
+    return node.domain == DOMAIN and node.op_type == "GroupQueryAttention"
+
+
 def quantize_cache(path: Path, manifest: Manifest, scales: Scales) -> Manifest:
     """Rewrites an exported `step` graph in place, and `admit` where it computes a prefix.
 
@@ -45,7 +54,7 @@ def quantize_cache(path: Path, manifest: Manifest, scales: Scales) -> Manifest:
     ports = {name for state in appended for name in (state.step_input, state.step_output)}
     model = open_graph(path)
     for node in model.graph.node:
-        if node.domain == DOMAIN and node.op_type == "GroupQueryAttention":
+        if _is_fused(node):
             _rescale(model.graph, node, by_input)
     for value in (*model.graph.input, *model.graph.output):
         if value.name in ports:

@@ -122,7 +122,7 @@ class StreamAttention(CachedAttention):
         distances = places[..., None] - torch.arange(room, device=x.device)
         buckets = self.buckets[distances.clamp(0, len(self.buckets) - 1)]  # (R, 2·T, P)
         bias = relative.gather(-1, buckets[:, None].expand(-1, self.heads.count, -1, -1))
-        visible = causal(positions, room, None).repeat(1, 2, 1)[:, None]
+        visible = causal(torch.cat([positions, positions], dim=1), room, None)[:, None]
         scores = query @ present_key[..., :width].transpose(-1, -2) + bias
         scores = scores.masked_fill(~visible, float("-inf"))
         own = (query * key).sum(dim=-1, keepdim=True) + relative[..., :1]

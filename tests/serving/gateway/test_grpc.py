@@ -379,8 +379,6 @@ MESSAGES = [
 ]
 
 
-
-
 def count_parsed(message: Any) -> int:
     """The same count from the parsed message: an entry of a map is itself, a key and a value."""
     count = 0
