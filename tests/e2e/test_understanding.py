@@ -185,7 +185,8 @@ def test_tags_are_those_of_the_pipeline(
     data = client.tag(texts, aggregation=aggregation).data
     for text, item in zip(texts, data, strict=True):
         assert_tags(item, pipeline(text, aggregation_strategy=aggregation), text)
-    assert sum(len(item.tokens) for item in data) > 15
+    # How many depends on the word pieces, which are trained in another order each time.
+    assert sum(len(item.tokens) for item in data) > 8
 
 
 @pytest.mark.parametrize("aggregation", ["simple", "first", "average", "max"])
