@@ -135,6 +135,10 @@ READY_TIMEOUT_S = 120.0
 _ORPHAN_S = 5.0
 """For the server of a killed supervisor, beyond the time of its requests."""
 
+_OUT_OF_MEMORY = "500"
+"""Without memory the kernel ends Triton or a model's process, which are started again, and not the
+supervisor, without which their files would stay."""
+
 
 class ServerProcess:
     """One process, from launch to exit. It ends with the thread that launched it.
@@ -167,6 +171,8 @@ class ServerProcess:
             start_new_session=True,  # Ctrl-C does not reach it: we decide the order of stopping
             pass_fds=(files.lock,),
         )
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self.pid}/oom_score_adj").write_text(_OUT_OF_MEMORY)
         self._reader = threading.Thread(target=self._read, name="triton-output", daemon=True)
         self._reader.start()
 
@@ -198,7 +204,9 @@ class ServerProcess:
 
     @property
     def last_error(self) -> str:
-        """The cause of its end, else its last line."""
+        """The cause of its end, else the signal that ended it, else its last line."""
+        if self.cause is None and (self._process.poll() or 0) < 0:
+            return exit_reason(self._process.poll())
         return self.cause or next(filter(None, reversed(self._tail)), "it printed nothing")
 
     def end(self, is_over: Callable[[], bool]) -> None:
