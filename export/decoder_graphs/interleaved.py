@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_tokens import encode_each, image_counter
 from export.decoder_graphs.source import LENGTHS, held_state
 from export.decoder_graphs.transformer import cache_states, final_vectors, step_graph
-from export.layers.attention.gated_cross import ImageMask
+from export.layers.attention.gated_cross import GatedCrossBlock, ImageMask
 from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.vision import pixels_port, traced_sizes
@@ -36,13 +36,16 @@ class InterleavedDecoder(TransformerDecoder):
 
     Attributes:
         readers: How many of them do.
+        gated_blocks: These layers.
     """
 
     readers: int
+    gated_blocks: nn.ModuleList
 
     def project_images(self, vectors: Tensor) -> list[KeyValue]:
         """Vectors of images (B, S, E) → keys and values of each layer that reads them."""
-        raise NotImplementedError
+        blocks = cast(list[GatedCrossBlock], list(self.gated_blocks))
+        return [each.attention.project_kv(vectors) for each in blocks]
 
     def read(
         self,

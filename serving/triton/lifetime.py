@@ -135,7 +135,7 @@ READY_TIMEOUT_S = 120.0
 _ORPHAN_S = 5.0
 """For the server of a killed supervisor, beyond the time of its requests."""
 
-_OUT_OF_MEMORY = "500"
+_OUT_OF_MEMORY = 500
 """Without memory the kernel ends Triton or a model's process, which are started again, and not the
 supervisor, without which their files would stay."""
 
@@ -171,8 +171,9 @@ class ServerProcess:
             start_new_session=True,  # Ctrl-C does not reach it: we decide the order of stopping
             pass_fds=(files.lock,),
         )
+        score = Path(f"/proc/{self.pid}/oom_score_adj")
         with contextlib.suppress(OSError):
-            Path(f"/proc/{self.pid}/oom_score_adj").write_text(_OUT_OF_MEMORY)
+            score.write_text(str(max(_OUT_OF_MEMORY, int(score.read_text()))))
         self._reader = threading.Thread(target=self._read, name="triton-output", daemon=True)
         self._reader.start()
 

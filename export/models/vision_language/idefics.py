@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -228,11 +228,6 @@ class Decoder(InterleavedDecoder):
         added = self.added_tokens((tokens - first).clamp(min=0))
         own = self.tokens(tokens.clamp(max=first - 1))
         return torch.where((tokens >= first)[..., None], added, own)
-
-    def project_images(self, vectors: Tensor) -> list[KeyValue]:
-        """(B, S, E) → keys and values of each gated block."""
-        blocks = cast(list[GatedCrossBlock], list(self.gated_blocks))
-        return [each.attention.project_kv(vectors) for each in blocks]
 
     def read(
         self,

@@ -427,11 +427,6 @@ class Decoder(InterleavedDecoder):
         """(R, T) → (R, T, D)."""
         return self.tokens(tokens)
 
-    def project_images(self, vectors: Tensor) -> list[KeyValue]:
-        """(B, S, D) → keys and values of each gated block."""
-        blocks = cast(list[TileBlock], list(self.gated_blocks))
-        return [each.attention.project_kv(vectors) for each in blocks]
-
     def read(
         self,
         tokens: Tensor,
