@@ -466,7 +466,8 @@ VIDEOS = [
     ("AVI", b"RIFF\n\xff\0\0AVI LIST" + bytes(16)),
 ]
 NO_VIDEOS = [
-    *((f"ftyp {brand!r}", _box(brand)) for brand in (b"heic", b"hevc", b"mif1", b"msf1", b"M4A ")),
+    *((f"ftyp {brand!r}", _box(brand)) for brand in (b"heic", b"hevc", b"mif1", b"msf1")),
+    *((f"ftyp {brand!r}", _box(brand)) for brand in (b"avci", b"jpeg", b"crx ", b"M4A ")),
     ("AVIF without a picture", _box(b"avif")),
     ("WAV", b"RIFF\x24\0\0\0WAVEfmt " + bytes(16)),
 ]
