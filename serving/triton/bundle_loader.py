@@ -25,6 +25,8 @@ from serving.triton.stubs import StubWatch
 
 _LOAD_ATTEMPTS = 3
 """Of a model whose process ends each time; one that is killed is not at fault."""
+_GRAPH_FIELDS = {"backend", "input", "output", "max_batch_size"}
+"""Of a configuration: what the graph of a version must agree with."""
 _PROCESS_ENDED = "' is not healthy"  # in Triton's reason
 
 log = logging.getLogger(__name__)
@@ -158,16 +160,16 @@ class ModelLoader:
             self._incarnations[model] += 1
             self.unload(model)
 
-    def may_differ(self, bundle: Bundle, previous: Bundle) -> bool:
-        """Whether the models of two versions may have different configurations."""
-        root = self._settings.repository
-        configs = [
-            [model_config(root / m, VersionPolicy(each.version)) for m in each.models]
-            for each in (bundle, previous)
-        ]
-        for config in (config for each in configs for config in each):
-            del config["version_policy"]
-        return configs[0] != configs[1]
+    def differences(self, bundle: Bundle, previous: Bundle) -> set[str]:
+        """Fields in which the configurations differ of models that both versions have."""
+        fields: set[str] = set()
+        for model in set(bundle.models) & set(previous.models):
+            new, old = (
+                model_config(self._settings.repository / model, VersionPolicy(each.version))
+                for each in (bundle, previous)
+            )
+            fields |= {each for each in new | old if new.get(each) != old.get(each)}
+        return fields - {"version_policy"}
 
 
 NOTICED_S = 2.0
@@ -328,16 +330,18 @@ class BundleLoader:
     def _load_both(self, name: str, bundle: Bundle, previous: Bundle) -> None:
         """Load a version beside the previous one; part by part, the one clients look at last."""
         policy = VersionPolicy(bundle.version, previous.version, self._switches[name])
-        if needs_plan(bundle) or needs_plan(previous):
-            # Versions share one configuration in Triton, and it names the plan.
+        differences = self._models.differences(bundle, previous)
+        # Versions share one configuration in Triton, and it names the plan. One version that loads
+        # beside one whose graph the configuration contradicts has ended Triton 2.51 (signal 11).
+        if needs_plan(bundle) or needs_plan(previous) or differences & _GRAPH_FIELDS:
             policy = policy.alone
         try:
             for model in bundle.models:
                 self._models.load(model, policy if model in previous.models else policy.alone)
         except SetupError as error:
-            if not self._models.may_differ(bundle, previous):
+            if not differences or policy == policy.alone:
                 raise
-            # Both versions share one configuration in Triton, which the previous one may not fit.
+            # The previous one may not fit the rest of the newer one's configuration either.
             log.info("%s: versions cannot overlap (%s); replacing at once", name, error)
             for model in bundle.models:
                 self._models.load(model, policy.alone)

@@ -195,13 +195,14 @@ class ServerProcess:
     @property
     def cause(self) -> str | None:
         """Why it, or a model's process, has crashed; else the last line logged as an error."""
+        signals = [line for line in self._tail if _CRASH.match(line)]
         crashes = [found[1] for line in self._tail if (found := _UNCAUGHT.fullmatch(line))]
         errors = [
             line
             for line in self._tail
             if line[:1] in ("E", "F") and line[1:5].isdecimal() and _NO_GPU not in line
         ]
-        return next(iter([*crashes[-1:], *errors[-1:]]), None)
+        return next(iter([*crashes[-1:], *signals[-1:], *errors[-1:]]), None)
 
     @property
     def last_error(self) -> str:

@@ -266,12 +266,13 @@ def test_folders_that_triton_makes_are_removed_where_they_are_empty(
              "  what():  Failed to create folder", "Signal (6) received."],
             "Failed to create folder",
         ),
+        (['E0101 1 a.cc:1] "first"', "Signal (11) received."], "Signal (11) received."),
         (['E0101 1 a.cc:1] "first"', 'I0101 1 b.cc:2] "later"'], 'E0101 1 a.cc:1] "first"'),
         (['E0101 1 server.cc:241] "CudaDriverHelper has not been initialized."', "last"], "last"),
         ([], "it printed nothing"),
     ],
 )  # fmt: skip
-def test_reason_of_an_end_is_the_exception_then_an_error_then_the_last_line(
+def test_reason_of_an_end_is_the_exception_then_the_signal_then_an_error_then_the_last_line(
     lines: list[str], cause: str, tmp_path: Path
 ) -> None:
     files = RuntimeFiles(tmp_path)
