@@ -65,8 +65,9 @@ def generator_config(name: str, admit: Graph | None, device: str = "cpu") -> str
         config.input.add(name=codec.SOURCE_IDS, data_type=pb.TYPE_INT64, dims=[-1])
     pixels = admit and admit.input(Role.PIXELS)
     if pixels:
-        has_many = isinstance(pixels.shape[1], str)
-        shape = [-1 if isinstance(size, str) else size for size in pixels.shape[1:]]
+        sizes = pixels.shape if pixels.shape[0] == "I" else pixels.shape[1:]
+        has_many = isinstance(sizes[0], str)
+        shape = [-1 if isinstance(size, str) else size for size in sizes]
         config.input.add(
             name=codec.PIXELS, data_type=_TYPES[pixels.dtype], dims=shape, optional=has_many
         )

@@ -1,9 +1,9 @@
-"""The engine's graphs of an encoder-decoder whose source is a text with one image.
+"""The engine's graphs of an encoder-decoder whose source is a text with one image, or with several.
 
-The image's tokens in the source are a number of one kind; each has a vector of the image in place
+An image's tokens in the source are a number of one kind; each has a vector of the image in place
 of its embedding.
 
-Legend: B sequences, S source positions, L tokens of an image, D width.
+Legend: B sequences, I images of all sequences, S source positions, L tokens of an image, D width.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs
+from export.decoder_graphs.image_tokens import encode_each
 from export.decoder_graphs.source import image_source, text_source
 from export.decoder_graphs.transformer import counted_source_graphs, encoder_decoder_graphs
+from export.layers.attention.attention import within
 from export.layers.decoder import TransformerDecoder
+from export.layers.images.vision import pixels_port
 from inference.bundle.inputs import ImageSpec, PromptImages
 
 
@@ -59,6 +62,25 @@ class SourceEncoder(nn.Module):
         return self.texts.read(placed, tokens, lengths)
 
 
+class ManyImagesEncoder(SourceEncoder):
+    """The same, over any number of images of each text."""
+
+    def forward(self, tokens: Tensor, lengths: Tensor, pixels: Tensor) -> Tensor:
+        """(B, S), (B,), (I, height, width, 3) uint8 → (B, S, D).
+
+        Images are those of the texts in their order; without one, none is encoded.
+        """
+        vectors = encode_each(self.images, pixels.float()).flatten(0, 1)  # (I·L, D)
+        embedded = self.texts.embed(tokens)
+        is_image = (tokens == self.image_token) & within(lengths, tokens.shape[1])
+        number = is_image.flatten().long().cumsum(0)  # (B·S,), from 1
+        is_image = is_image.flatten() & (number <= vectors.shape[0])
+        rows = torch.cat([vectors, vectors.new_zeros(1, vectors.shape[1])])
+        read = rows[torch.where(is_image, number - 1, vectors.shape[0])].reshape(embedded.shape)
+        placed = torch.where(is_image.reshape(*tokens.shape, 1), read, embedded)
+        return self.texts.read(placed, tokens, lengths)
+
+
 class InstructedSourceEncoder(nn.Module):
     """The same, of an image that is read for an instruction, which stands in front of the text.
 
@@ -97,8 +119,10 @@ def image_source_graphs(
     images: PromptImages,
     vocabulary: int,
     instruction_vocabulary: int | None = None,
+    *,
+    has_many: bool = False,
 ) -> Graphs:
-    """`admit` and `step` (R, T, P, B, S dynamic; in place).
+    """`admit` (I dynamic, too) and `step` (R, T, P, B, S dynamic; in place).
 
     Args:
         encoder: Of images, as in `SourceEncoder`.
@@ -106,6 +130,7 @@ def image_source_graphs(
         vocabulary: Tokens of the texts' table.
         instruction_vocabulary: Tokens of the image encoder's own table, where it reads an
             instruction: see `InstructedSourceEncoder`.
+        has_many: Whether a text has any number of images.
     """
     if instruction_vocabulary is not None:
         whole = text_source(vocabulary + instruction_vocabulary)
@@ -113,9 +138,9 @@ def image_source_graphs(
         reader = InstructedSourceEncoder(encoder, texts, images.token_id, vocabulary)
         made = counted_source_graphs(reader, decoder, whole, "source_positions")
         return replace(made, fields={"source_image": images, "instruction_start": vocabulary})
-    encoder = SourceEncoder(encoder, texts, images.token_id)
+    reader = (ManyImagesEncoder if has_many else SourceEncoder)(encoder, texts, images.token_id)
     source = text_source(vocabulary)
-    ports = (*source.ports, *image_source(image, images.tokens).ports)
-    made = encoder_decoder_graphs(encoder, decoder, replace(source, ports=ports))
+    ports = (*source.ports, pixels_port(image, is_shared=has_many))
+    made = encoder_decoder_graphs(reader, decoder, replace(source, ports=ports))
     lowerings = {key: made.lowerings[key] for key in ("admit", "step")}
     return replace(made, lowerings=lowerings, fields={"source_image": images})

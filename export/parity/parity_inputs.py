@@ -466,5 +466,6 @@ def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:
         return lengths
     if port.role is Role.PIXELS:
         shape = [int(size) for size in port.shape[1:]]
-        return probe.pixels(len(lengths), shape).astype(port.dtype)
+        count = len(lengths) // 2 if port.shape[0] == "I" else len(lengths)  # or none
+        return probe.pixels(count, shape).astype(port.dtype)
     return probe.tokens(len(lengths), int(lengths.max()), probe.source_vocabulary)

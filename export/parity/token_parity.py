@@ -313,6 +313,8 @@ def random_request(
     pixels = None
     if port:
         shape = [int(size) for size in port.shape[1:]]
+        if manifest.takes_image_lists:
+            shape = [length % 3, *shape]
         pixels = random.integers(0, 256, shape, dtype=np.uint8).astype(port.dtype)
         if manifest.source_image is None:
             return EngineRequest(rules, pixels=pixels)
@@ -321,19 +323,20 @@ def random_request(
         ids = ids[: manifest.limits.max_input_tokens]
         return EngineRequest(_within(manifest, rules, len(ids)), prompt_ids=tuple(ids.tolist()))
     if manifest.source_image is not None:
-        ids = _with_image(ids, manifest.source_image, random)
+        count = length % 3 if manifest.takes_image_lists else 1
+        ids = _with_images(ids, manifest.source_image, random, count)
     if manifest.instruction_start is not None:
         ids = ids[np.argsort(ids < manifest.instruction_start, kind="stable")]
     return EngineRequest(rules, source_ids=ids, pixels=pixels)
 
 
-def _with_image(
-    ids: NDArray[np.int64], image: PromptImages, random: np.random.Generator
+def _with_images(
+    ids: NDArray[np.int64], image: PromptImages, random: np.random.Generator, count: int
 ) -> NDArray[np.int64]:
-    """A source with the tokens of its one image."""
+    """A source with the tokens of so many images."""
     ids = ids[ids != image.token_id]
-    place = np.repeat(random.integers(len(ids) + 1), image.tokens)
-    return np.insert(ids, place, image.token_id)
+    places = np.repeat(random.integers(len(ids) + 1, size=count), image.tokens)
+    return np.insert(ids, places, image.token_id)
 
 
 def _within(manifest: Manifest, rules: Generation, prompt_tokens: int) -> Generation:

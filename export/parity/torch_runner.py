@@ -17,15 +17,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from export.architecture import Graphs
+from export.decoder_graphs.source import LENGTHS
 from export.parity.judge import in_float64
 from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Growth, Manifest, Role, State
+from inference.bundle.manifest import Tensor as Port
 from inference.engine.runners.candidates import (
     CandidateRequest,
     Candidates,
     HostLogits,
     select_candidates,
 )
+from inference.engine.runners.ort import runner
 from inference.engine.runners.protocol import Capabilities, Group, Prompt, Runner
 from inference.engine.state.group_state import MemoryModel
 from inference.errors import InvalidRequest
@@ -211,7 +214,7 @@ class TorchGroup(Group):
         """The source's length (0 where there is no text) and what `admit` computes, by state
         name.
         """
-        length = source_input(Role.SOURCE, prompt)
+        length = source_input(LENGTHS, prompt)
         if self._admit is None:
             return length, {}
         if self._images is not None:
@@ -222,7 +225,7 @@ class TorchGroup(Group):
     def _run_admit(self, prompt: Prompt) -> dict[str, Tensor]:
         """Outputs of `admit`, by name."""
         assert self._admit is not None
-        feeds = [source_input(port.role, prompt) for port in self._admit.graph.inputs]
+        feeds = [source_input(port, prompt) for port in self._admit.graph.inputs]
         names = [port.name for port in self._admit.graph.outputs]
         return dict(zip(names, self._admit.module(*feeds), strict=True))
 
@@ -301,16 +304,16 @@ def _content(prompt: Prompt) -> Content:
     return tuple(None if each is None else (each.shape, each.tobytes()) for each in parts)
 
 
-def source_input(role: Role | None, prompt: Prompt) -> Tensor:
+def source_input(port: Port, prompt: Prompt) -> Tensor:
     """An input of the encoder, of one row.
 
     Args:
-        role: SOURCE (the length, 0 without a text), SOURCE_TOKENS or PIXELS.
+        port: SOURCE (the length, 0 without a text), SOURCE_TOKENS or PIXELS.
     """
-    if role is Role.PIXELS:
-        return torch.tensor(prompt.pixels)[None]
+    if port.role is Role.PIXELS:
+        return torch.from_numpy(runner.source_input(port, [prompt]))
     text = np.zeros(0, np.int64) if prompt.source_ids is None else prompt.source_ids
-    if role in (Role.SOURCE, Role.LENGTHS):
+    if port.role in (Role.SOURCE, Role.LENGTHS):
         return torch.tensor([len(text)], dtype=torch.int32)
     return torch.tensor(text)[None]
 
@@ -375,7 +378,7 @@ class TorchRunner(Runner):
             raise InvalidRequest("this model has no alignments", field="return_alignment")
         forced = torch.tensor([[*prompt.token_ids, *token_ids[:-1]]])
         feeds = [
-            forced if port.role is Role.TOKENS else source_input(port.role, prompt)
+            forced if port.role is Role.TOKENS else source_input(port, prompt)
             for port in align.graph.inputs
         ]
         weights: Tensor = align.module(*feeds)

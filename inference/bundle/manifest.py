@@ -46,7 +46,7 @@ class Role(StrEnum):
     SOURCE_TOKENS = "source_tokens"  # admit, (B, S) int64, right-padded
     SOURCE = "source"  # admit and step, (B,) int32: source lengths
     SEGMENTS = "segments"  # stateless, (B, T) int64: 0 first text, 1 second
-    PIXELS = "pixels"  # admit, stateless, (B, height, width, 3), uint8 mostly; admit: or (B, I, …)
+    PIXELS = "pixels"  # admit, stateless, (B, height, width, 3), uint8 mostly; admit: or (B, I, …), (I, …)
     PIXEL_MASK = "pixel_mask"  # stateless, (B, height, width) bool: True where the image is
     STATE = "state"  # named by a `State`
     LOGITS = "logits"  # step, (R, V) float32, before any processing; stateless, (B, C) or (B, T, C)
@@ -219,8 +219,9 @@ class Manifest(Frozen):
     images: PromptImages | None = None
     """Generators that take prompts with images; None for those that take one image or none."""
     source_image: PromptImages | None = None
-    """Generators whose encoder reads one image with its text: SOURCE_TOKENS holds the image's
-    tokens, PIXELS is (B, height, width, 3)."""
+    """Generators whose encoder reads images with a text: SOURCE_TOKENS holds the images' tokens.
+    PIXELS is (B, height, width, 3) where each text has one image; (I, height, width, 3), those of
+    all texts in their order, where it has any number of them."""
     instruction_start: int | None = None
     """Where the encoder reads the image for an instruction, which SOURCE_TOKENS holds in front of
     the text: the number that is added to the instruction's ids, so that no token is of both."""
@@ -241,6 +242,13 @@ class Manifest(Frozen):
     def text_images(self) -> PromptImages | None:
         """How texts hold images, the decoder's or the encoder's."""
         return self.images or self.source_image
+
+    @property
+    def takes_image_lists(self) -> bool:
+        """Whether a request has any number of images, (I, height, width, 3), else one or none."""
+        admit = self.graphs.get("admit")
+        pixels = None if admit is None else admit.input(Role.PIXELS)
+        return self.images is not None or (pixels is not None and pixels.shape[0] == "I")
 
     @property
     def whole_image_token(self) -> int | None:

@@ -208,6 +208,7 @@ class RequestValidator:
         self._takes_source = manifest.takes_source
         self._pixel_shape = pixels.shape[1:] if pixels else None
         self._images = manifest.images
+        self._takes_image_lists = manifest.takes_image_lists
         self._source_image = manifest.source_image
         self._limits = manifest.limits
         self._has_alignment = manifest.alignment is not None
@@ -250,9 +251,11 @@ class RequestValidator:
         _check_ids(ids, self._source_rows, "source_ids")
         if (image := self._source_image) is not None:
             places = int(np.count_nonzero(ids == image.token_id))
-            if places != image.tokens:
+            pixels = request.pixels
+            count = 1 if not self._takes_image_lists else 0 if pixels is None else len(pixels)
+            if places != count * image.tokens:
                 raise InvalidRequest(
-                    f"source_ids has {places} tokens of an image, expected {image.tokens}",
+                    f"source_ids has {places} tokens of images, expected {count * image.tokens}",
                     field="source_ids",
                 )
 
@@ -261,11 +264,14 @@ class RequestValidator:
             if request.pixels is not None:
                 raise InvalidRequest("this model takes no pixels", field="pixels")
             return
+        if self._takes_image_lists and request.pixels is None:
+            return
         shape = None if request.pixels is None else request.pixels.shape
-        if shape != self._pixel_shape:
-            raise InvalidRequest(
-                f"pixels has shape {shape}, expected {self._pixel_shape}", field="pixels"
-            )
+        wanted = self._pixel_shape
+        if shape is not None and self._takes_image_lists:
+            wanted = (*shape[:1], *wanted)
+        if shape != wanted:
+            raise InvalidRequest(f"pixels has shape {shape}, expected {wanted}", field="pixels")
 
     def _check_images(self, request: EngineRequest, images: PromptImages) -> None:
         """As many images as tokens that stand for one, each of the model's shape."""

@@ -149,7 +149,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         if section.images is not None:
             text, _ = section.write_prompt(section.images, request.prompt)
             instruction = section.images.instruction(text, "prompt", model)
-        has_one = model.manifest.images is None
+        has_one = not model.manifest.takes_image_lists
         calls: list[GenerateCall] = []
 
         def add_call(_: int, prepared: PreparedImage | ServingError) -> int:

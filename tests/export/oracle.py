@@ -63,10 +63,15 @@ class Inputs:
     """(3, T) decoder input tokens."""
     reads_instructions: bool = False
     """Whether the source is what images are read for; SOURCE has the images' positions."""
+    images: tuple[int, ...] = (1, 1, 1)
+    """Of each row, where PIXELS has those of all rows."""
 
     def row(self, index: int) -> dict[Role, Tensor]:
         """One row's inputs, without padding."""
         row = {role: value[index : index + 1] for role, value in self.by_role.items()}
+        if Role.PIXELS in row:
+            start, stop = sum(self.images[:index]), sum(self.images[: index + 1])
+            row[Role.PIXELS] = self.by_role[Role.PIXELS][start:stop]
         read = dict(_LENGTHS)
         if self.reads_instructions:
             read[Role.SOURCE_TOKENS] = Role.LENGTHS
@@ -158,16 +163,22 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         by_role[Role.PIXELS] = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
         counts = (target == images.token_id).sum(dim=1) // images.tokens
         by_role[Role.SOURCE] = (counts * images.positions).int()
+    counts = (1, 1, 1)
     if held is not None:  # the first row's is behind a token
         tokens[tokens == held.token_id] = 3
-        tokens[0, 1 : 1 + held.tokens] = tokens[1:, : held.tokens] = held.token_id
+        tokens[0, 1 : 1 + held.tokens] = tokens[2, : held.tokens] = held.token_id
+        if graphs.lowerings["admit"].graph.input(Role.PIXELS).shape[0] == "I":
+            tokens[0, 2 + held.tokens : 2 + 2 * held.tokens] = held.token_id
+            counts = (2, 0, 1)
+        else:
+            tokens[1, : held.tokens] = held.token_id
     start = graphs.fields.get("instruction_start")
     if start is not None:  # in front of each source, the last row's the shortest
         words = start + torch.randint(3, 60, (len(lengths), 3), generator=optional)
         by_role[Role.SOURCE_TOKENS] = torch.cat([words, tokens], dim=1)
         by_role[Role.SOURCE] = lengths + words.shape[1]
     is_apart = pair.architecture.reads_instructions and start is None
-    return Inputs(by_role, target, is_apart)
+    return Inputs(by_role, target, is_apart, counts)
 
 
 def has_patches(graphs: Graphs) -> bool:
@@ -298,7 +309,7 @@ def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) 
     given: dict[str, Any] = {}
     if Role.PIXELS in source and source[Role.PIXELS].is_floating_point():
         given |= flattened_patches(source[Role.PIXELS])
-    elif Role.PIXELS in source:
+    elif Role.PIXELS in source and len(source[Role.PIXELS]):
         given["pixel_values"] = normalised(source[Role.PIXELS], image)
     if Role.SOURCE_TOKENS in source:
         given["input_ids"] = source[Role.SOURCE_TOKENS]

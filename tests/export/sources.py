@@ -48,7 +48,8 @@ def spatial_patches(pixels: Tensor, image: ImageSpec) -> dict[str, Tensor]:
 def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:
     """Fields of a request: an image, a text of that many tokens, or nothing (language models).
 
-    An encoder that reads an image with its text has both, the image in the middle.
+    An encoder that reads an image with its text has both, the image in the middle; one that reads
+    several has none, one or two.
     """
     admit = bundle.manifest.graphs.get("admit")
     if admit is None:
@@ -64,8 +65,12 @@ def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str
         fields = {"pixels": drawn}
         held = bundle.manifest.source_image
         if held is not None:
-            place = np.repeat(length // 2, held.tokens)
-            ids = np.insert(random.integers(3, 40, length), place, held.token_id)
+            places = [length // 2]
+            if bundle.manifest.takes_image_lists:
+                places = list(range(length % 3))
+                fields = {"pixels": random.integers(0, 256, (len(places), *shape), np.uint8)}
+            place = np.repeat(places, held.tokens)
+            ids = np.insert(random.integers(3, 40, length), place.astype(int), held.token_id)
             if (start := bundle.manifest.instruction_start) is not None:
                 ids = np.concatenate([start + random.integers(3, 40, 1 + length % 3), ids])
             fields["source_ids"] = ids

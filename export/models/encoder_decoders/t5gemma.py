@@ -25,16 +25,21 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, no_section
+from export.architecture import Architecture, Graphs, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections
+from export.decoder_graphs.image_source import image_source_graphs
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention.attention import SelfAttention, causal, repeat_groups, within
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import output_name, output_table
+from export.layers.images.vision import prepare_tower
 from export.models.decoders import gemma, llama
+from export.models.vision_language import gemma_images
+from export.tokenizer.prompt_images import image_tokens
+from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
@@ -106,7 +111,14 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
-        x = self.tokens(tokens) * self.scale
+        return self.read(self.embed(tokens), tokens, lengths)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(B, S) → (B, S, D)."""
+        return self.tokens(tokens) * self.scale
+
+    def read(self, x: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """The same of embeddings (B, S, D)."""
         for block in self.blocks:
             x = block(x, lengths)
         return self.norm(x)
@@ -167,8 +179,7 @@ ARCHITECTURE = Architecture(
 class Config2(Config):
     """Both stacks, and what their tables share."""
 
-    image_end: int
-    """The token behind an image."""
+    images: gemma_images.Gemma3Config
 
 
 def read_t5gemma2(values: Mapping[str, Any]) -> Config2:
@@ -193,8 +204,9 @@ def read_t5gemma2(values: Mapping[str, Any]) -> Config2:
             f"{sizes[0]} and {sizes[1]}"
         )
     is_tied = reader.flag("tie_word_embeddings", True)
-    end = source.integer("eoi_token_index", 256_000)
-    return Config2(encoder, replace(decoder, has_tied_output=is_tied), end)
+    image = reader.token("image_token_index", 256_001, encoder.vocabulary_size)
+    images = gemma_images.read_pooled(source, encoder, image)
+    return Config2(encoder, replace(decoder, has_tied_output=is_tied), images)
 
 
 class Tokens(nn.Embedding):
@@ -202,7 +214,7 @@ class Tokens(nn.Embedding):
 
     def __init__(self, config: Config2) -> None:
         super().__init__(config.encoder.vocabulary_size, config.encoder.width)
-        self.scale, self.image_end = config.encoder.width**0.5, config.image_end
+        self.scale, self.image_end = config.encoder.width**0.5, config.images.end
         self.end = nn.Parameter(torch.zeros(config.encoder.width))
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -335,19 +347,27 @@ class Decoder2(llama.Llama):
         return cast(list[MergedBlock], list(self.blocks))
 
 
-class T5Gemma2(nn.Module):
-    """Both stacks."""
+class T5Gemma2(gemma_images.PooledImages):
+    """Both stacks, and the image encoder."""
 
     def __init__(self, config: Config2) -> None:
         super().__init__()
+        self.config = config.images
+        self.image_encoder = gemma_images.PooledEncoder(config.images)
         tokens = Tokens(config)
         self.encoder = Encoder2(config.encoder, tokens)
         is_tied = config.decoder.has_tied_output
         self.decoder = Decoder2(config.decoder, tokens if is_tied else Tokens(config))
 
+    @property
+    def images(self) -> PromptImages:
+        """How its sources hold images."""
+        count = self.config.tokens
+        return PromptImages(positions=count, token_id=self.config.image_token, tokens=count)
+
 
 def rename_t5gemma2(config: Config2) -> Rename:
-    """`transformers`' names → ours, with or without `text_model`; the image encoder is not read."""
+    """`transformers`' names → ours, with or without `text_model`."""
     names, is_tied = rename(config).table, config.decoder.has_tied_output
     for side in ("encoder", "decoder"):
         ours, theirs = "encoder" if is_tied else side, f"model.{side}"
@@ -360,13 +380,29 @@ def rename_t5gemma2(config: Config2) -> Rename:
         names["lm_head.out_proj.weight"] = "encoder.tokens.weight"
     start = "model.encoder."
     names |= {name.replace(start, f"{start}text_model."): own for name, own in names.items()}
-    return Rename(names, ignored=(f"{start}vision_tower.", f"{start}multi_modal_projector."))
+    return Rename(names | gemma_images.pooled_names(start, "image_encoder"))
+
+
+def graphs_t5gemma2(model: T5Gemma2, image: ImageSpec | None) -> Graphs:
+    """`admit` (B, I, S dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    return image_source_graphs(
+        model.image_encoder,
+        model.encoder,
+        model.decoder,
+        prepare_tower(model.image_encoder.vit, image),
+        model.images,
+        model.encoder.tokens.num_embeddings,
+        has_many=True,
+    )
 
 
 T5GEMMA2 = replace(
     ARCHITECTURE,
     name="t5gemma2",
+    tasks={"generate": image_tokens, "caption": image_tokens},
     read_config=read_t5gemma2,
     build=T5Gemma2,
     rename=rename_t5gemma2,
+    graphs=graphs_t5gemma2,
+    image_size=lambda config: (config.images.image, config.images.image),
 )

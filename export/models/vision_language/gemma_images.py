@@ -37,7 +37,7 @@ from export.architecture import Architecture, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader, key
-from export.config.weight_names import Names, Rename, WeightLayout
+from export.config.weight_names import Entry, Names, Rename, WeightLayout
 from export.decoder_graphs.language_model import (
     DecoderConfig,
     ImageLanguageModel,
@@ -142,25 +142,30 @@ class PaliGemma(ImageLanguageModel):
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours: those of published files, and of newer versions."""
-    projector: Names = {"linear": "encoder.projection"}
-    return _rename(config.language.rename(config.text), projector)
+    table = language_names(config.language.rename(config.text).table)
+    for prefix in ("", "model."):
+        table |= _image_names(prefix, "encoder", {"linear": "encoder.projection"})
+    return Rename(table)
 
 
-def _rename(language: Rename, projector: Names, unused: Sequence[str] = ()) -> Rename:
-    """The whole table.
+def _image_names(
+    prefix: str, encoder: str, projector: Names, unused: Sequence[str] = ()
+) -> dict[str, Entry]:
+    """Names of image tower and projector.
 
     Args:
-        projector: Names of what is between image tower and language model.
+        prefix: In front of theirs.
+        encoder: Ours.
+        projector: Names of what is behind the tower.
         unused: Names of the tower's that nothing reads.
     """
-    table: Names = {}
-    for prefix in ("", "model."):
-        for place in ("vision_tower.vision_model", "vision_tower"):
-            table |= siglip.vision_names(f"{prefix}{place}", "encoder.vit")
-            table |= {f"{prefix}{place}.head.{name}": None for name in unused}
-        for name, entry in projector.items():
-            table[f"{prefix}multi_modal_projector.{name}"] = entry
-    return Rename(table | language_names(language.table))
+    table: dict[str, Entry] = {}
+    for place in ("vision_tower.vision_model", "vision_tower"):
+        table |= siglip.vision_names(f"{prefix}{place}", f"{encoder}.vit")
+        table |= {f"{prefix}{place}.head.{name}": None for name in unused}
+    return table | {
+        f"{prefix}multi_modal_projector.{name}": entry for name, entry in projector.items()
+    }
 
 
 # ----------------------------------------------------------------------------------- declaration
@@ -230,17 +235,27 @@ def read_gemma3(values: Mapping[str, Any]) -> Gemma3Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
-    vision = reader.section("vision_config", siglip.DEFAULTS)
     section = reader.section("text_config")
-    vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
     section.refuse_unless(model_type="gemma3_text", final_logit_softcapping=None)
     is_tied = reader.flag("tie_word_embeddings", True)
     text = gemma.read_gemma3({**_GEMMA3_DEFAULTS, **section.given, "tie_word_embeddings": is_tied})
+    token = reader.token("image_token_index", 262144, text.vocabulary_size)
+    return read_pooled(reader, text, token)
+
+
+def read_pooled(reader: ConfigReader, text: llama.Config, image_token: int) -> Gemma3Config:
+    """What a configuration says of its images.
+
+    Args:
+        text: Of the network that reads them.
+    """
+    vision = reader.section("vision_config", siglip.DEFAULTS)
+    vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
     config = vision.read(
         Gemma3Config,
         tokens=reader.integer("mm_tokens_per_image", 256),
         text=text,
-        image_token=reader.token("image_token_index", 262144, text.vocabulary_size),
+        image_token=image_token,
         begin=reader.token("boi_token_index", 255999, text.vocabulary_size),
         end=reader.token("eoi_token_index", 256000, text.vocabulary_size),
     )
@@ -272,11 +287,10 @@ class PooledEncoder(nn.Module):
         return self.projection(self.norm(pooled))
 
 
-class Gemma3(ImageLanguageModel):
-    """Image encoder and language model."""
+class PooledImages(nn.Module):
+    """How texts hold such images."""
 
-    def __init__(self, config: Gemma3Config) -> None:
-        super().__init__(config, PooledEncoder(config), llama.Llama(config.text))
+    config: Gemma3Config
 
     @property
     def place_id(self) -> int:
@@ -310,14 +324,29 @@ class Gemma3(ImageLanguageModel):
         }
 
 
-def rename_gemma3(config: Gemma3Config) -> Rename:
-    """`transformers`' names → ours."""
-    projection = WeightLayout(("encoder.projection.weight",), is_transposed=True)
+class Gemma3(PooledImages, ImageLanguageModel):
+    """Image encoder and language model."""
+
+    def __init__(self, config: Gemma3Config) -> None:
+        super().__init__(config, PooledEncoder(config), llama.Llama(config.text))
+
+
+def pooled_names(prefix: str, encoder: str) -> dict[str, Entry]:
+    """Names of a `PooledEncoder`, as of `_image_names`."""
+    projection = WeightLayout((f"{encoder}.projection.weight",), is_transposed=True)
     projector: Names = {
-        "mm_soft_emb_norm": "encoder.norm",
+        "mm_soft_emb_norm": f"{encoder}.norm",
         "mm_input_projection_weight": projection,
     }
-    return _rename(gemma.GEMMA3.rename(config.text), projector, siglip.HEAD)
+    return _image_names(prefix, encoder, projector, siglip.HEAD)
+
+
+def rename_gemma3(config: Gemma3Config) -> Rename:
+    """`transformers`' names → ours."""
+    table = language_names(gemma.GEMMA3.rename(config.text).table)
+    for prefix in ("", "model."):
+        table |= pooled_names(prefix, "encoder")
+    return Rename(table)
 
 
 GEMMA3 = image_language_model(

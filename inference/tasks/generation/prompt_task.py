@@ -217,9 +217,9 @@ def image_inputs(
     """The images of one text, as inputs of its call.
 
     Raises:
-        InvalidRequest: other than one image, where an encoder reads it.
+        InvalidRequest: other than one image, where an encoder reads just one.
     """
-    if model.manifest.source_image is None:
+    if model.manifest.source_image is None or model.manifest.takes_image_lists:
         return held_images(images)
     if len(images) != 1:
         raise InvalidRequest(

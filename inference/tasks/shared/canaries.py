@@ -25,7 +25,8 @@ def generator_canary(model: LoadedModel) -> GenerateCall:
         if model.reads_instructions:
             inputs[SOURCE_IDS] = np.zeros(1, np.int64)
     elif model.manifest.image is not None:
-        inputs = {PIXELS: np.zeros(model.image.shape, model.image.dtype)}
+        shape = (1, *model.image.shape) if model.manifest.takes_image_lists else model.image.shape
+        inputs = {PIXELS: np.zeros(shape, model.image.dtype)}
         source = model.manifest.source_image
         if source is not None:
             inputs[SOURCE_IDS] = np.array(source.expanded([source.token_id]), dtype=np.int64)

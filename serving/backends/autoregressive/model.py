@@ -157,9 +157,10 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Engine
         )
     held = bundle.manifest.source_image
     source = np.array(held.expanded([held.token_id]) if held else [0], np.int64)
+    one = (1,) if bundle.manifest.takes_image_lists else ()
     return EngineRequest(
         rules,
         source_ids=source if has_source else None,
-        pixels=np.zeros(pixels.shape[1:], pixels.dtype) if pixels else None,  # type: ignore[arg-type]
+        pixels=np.zeros((*one, *pixels.shape[1:]), pixels.dtype) if pixels else None,  # type: ignore[arg-type]
         prompt_ids=() if rules.decoder_start_ids else (0,),
     )

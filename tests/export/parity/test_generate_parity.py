@@ -125,7 +125,7 @@ def check(twin: TwinPair, bundle: Bundle, runner: Runner, seed: int = 3) -> int:
     count = 0
     requests = _requests(bundle, merged, seed)
     for request, answer in zip(requests, decode(runner, requests), strict=True):
-        wanted = _transformers(twin, request, merged)
+        wanted = _transformers(twin, bundle, request, merged)
         assert len(answer.hypotheses) == len(wanted)
         for hypothesis, (tokens, score) in zip(answer.hypotheses, wanted, strict=True):
             assert list(hypothesis.token_ids) == tokens
@@ -139,7 +139,9 @@ def _requests(bundle: Bundle, rules: Generation, seed: int) -> list[EngineReques
     return [EngineRequest(rules, **source_or_prompt(bundle, random, length)) for length in LENGTHS]
 
 
-def _transformers(twin: TwinPair, request: EngineRequest, rules: Generation) -> Hypotheses:
+def _transformers(
+    twin: TwinPair, bundle: Bundle, request: EngineRequest, rules: Generation
+) -> Hypotheses:
     images = prompt_images(twin)
     if images is not None:
         assert twin.prepared.image is not None
@@ -153,9 +155,10 @@ def _transformers(twin: TwinPair, request: EngineRequest, rules: Generation) -> 
         inputs = {}
         if request.source_ids is not None:
             inputs["input_ids"] = torch.from_numpy(request.source_ids)[None]
-        if request.pixels is not None:
+        if request.pixels is not None and len(request.pixels):
             assert twin.prepared.image is not None
-            pixels = torch.from_numpy(request.pixels)[None]
+            pixels = torch.from_numpy(request.pixels)
+            pixels = pixels if bundle.manifest.takes_image_lists else pixels[None]
             if pixels.is_floating_point():
                 inputs |= flattened_patches(pixels)
             else:

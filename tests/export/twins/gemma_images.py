@@ -55,7 +55,7 @@ _GEMMA3_TEXT = {
     "model_type": "gemma3_text",
     "max_position_embeddings": 64,
 }
-_TINY_GEMMA3 = {
+TINY_GEMMA3 = {
     "text_config": _GEMMA3_TEXT,
     "vision_config": _POOLED_IMAGE | {"vision_use_head": False},
     "mm_tokens_per_image": 4,
@@ -65,7 +65,7 @@ _TINY_GEMMA3 = {
 }
 GEMMA3 = tiny_twin(
     "transformers:Gemma3ForConditionalGeneration",
-    _TINY_GEMMA3,
+    TINY_GEMMA3,
     {
         "odd": {
             "text_config": {**_GEMMA3_TEXT, **gemma.GEMMA3.configs["odd"], "sliding_window": 2},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.export.twin import Twin
-from tests.export.twins import gemma, llama
+from tests.export.twins import gemma, gemma_images, llama
 
 _CAPS = {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 4.0}
 _NO_CAPS = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
@@ -45,30 +45,21 @@ TWIN = Twin(
     },
 )
 
-_IMAGE = {
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "image_size": 16,
-    "patch_size": 8,
-    "model_type": "siglip_vision_model",
-}
-"""Of a tower that the export does not read."""
-
-
 def _merged_stacks(
-    both: dict[str, Any], decoder: dict[str, Any] | None = None, **top: Any
+    both: dict[str, Any],
+    decoder: dict[str, Any] | None = None,
+    image: dict[str, Any] = gemma_images.TINY_GEMMA3["vision_config"],
+    **top: Any,
 ) -> dict[str, Any]:
     """The configuration of T5Gemma 2; token 5 ends an image."""
     text = gemma.TINY_NEWER | both
-    encoder = {"text_config": text, "vision_config": _IMAGE, "mm_tokens_per_image": 4}
+    encoder = {"text_config": text, "vision_config": image, "mm_tokens_per_image": 4}
     sections = {
-        "encoder": encoder | {"eoi_token_index": 5, "image_token_index": 63},
+        "encoder": encoder | {"boi_token_index": 59, "eoi_token_index": 5},
         "decoder": text | (decoder or {}),
     }
     ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
-    return sections | ends | {"image_token_index": 63} | top
+    return sections | ends | {"image_token_index": 61} | top
 
 
 T5GEMMA2 = Twin(
@@ -94,6 +85,7 @@ T5GEMMA2 = Twin(
                 "sliding_window": 3,
                 "layer_types": ["full_attention", "sliding_attention"],
             },
+            gemma_images.GEMMA3.configs["odd"]["vision_config"],
         ),
         "untied": _merged_stacks(
             {"attention_bias": True, "hidden_activation": "relu", "sliding_window_pattern": 2},

@@ -132,7 +132,11 @@ def _of_one_size(images: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
 def source_input(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[Any]:
     """One input of the graphs `admit` and `align` for a batch of prompts."""
     if tensor.role is Role.PIXELS:
-        return np.stack([prompt.pixels for prompt in prompts if prompt.pixels is not None])
+        given = [prompt.pixels for prompt in prompts if prompt.pixels is not None]
+        if tensor.shape[0] == "I":  # of all prompts
+            none = np.zeros((0, *map(int, tensor.shape[1:])), np.uint8)
+            return np.concatenate([none, *given])
+        return np.stack(given)
     sources = [prompt.source_ids for prompt in prompts if prompt.source_ids is not None]
     if tensor.role in (Role.SOURCE, Role.LENGTHS):
         return np.array([len(ids) for ids in sources], np.int32)

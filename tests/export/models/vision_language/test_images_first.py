@@ -30,7 +30,10 @@ from tests.export.oracle import compare
 from tests.inference.engine.fake_runner import run_staggered
 
 IMAGE, NEW_TOKENS = 61, 8
-SOURCES = ((IMAGE, IMAGE, IMAGE, 9, 4, 12, 30, 1), (IMAGE, IMAGE, IMAGE, 1), (7, *[IMAGE] * 3, 1))
+SOURCES = ((IMAGE, 9, 4, 12, 30, 1), (IMAGE, 1), (7, IMAGE, 1))
+"""With a token for each image."""
+MANY = ((9, IMAGE, 4, 12, IMAGE, 1), (IMAGE, 1), (7, 9, 22, 1), (7, *[IMAGE] * 3, 30, 5, 1))
+"""The same of a network that reads any number of images."""
 
 
 def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
@@ -38,20 +41,32 @@ def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
     rules = manifest.generation.model_copy(
         update={"max_new_tokens": NEW_TOKENS, "num_beams": beams, "num_return_sequences": beams}
     )
-    return [
-        EngineRequest(rules, np.array(ids), random.integers(0, 256, manifest.image.shape, np.uint8))
-        for ids in SOURCES
-    ]
+    has_many, made = manifest.takes_image_lists, []
+    for ids in MANY if has_many else SOURCES:
+        images = _read(ids, manifest.source_image)
+        shape = (ids.count(IMAGE), *manifest.image.shape) if has_many else manifest.image.shape
+        pixels = random.integers(0, 256, shape, np.uint8)
+        made.append(EngineRequest(rules, images, pixels if IMAGE in ids else None))
+    return made
+
+
+def _read(ids: tuple[int, ...], images: Any) -> Any:
+    """Ids as a model reads them."""
+    return np.array(images.expanded([images.token_id if one == IMAGE else one for one in ids]))
 
 
 def _check(twin: TwinPair, runner: Runner, beams: int) -> None:
-    """Asserts that a ragged batch gives what `transformers` gives for each text and image."""
+    """Asserts that a ragged batch gives what `transformers` gives for each text and its images."""
     requests, image = _requests(twin, beams), twin.prepared.image
     answers: set[tuple[tuple[int, ...], float]] = set()
     for request, found in zip(requests, decode(runner, requests), strict=True):
+        shown = {}
+        if request.pixels is not None:
+            pixels = torch.from_numpy(request.pixels).reshape(-1, *image.shape)
+            shown["pixel_values"] = normalised(pixels, image)
         output = twin.reference.generate(
             input_ids=torch.from_numpy(request.source_ids)[None],
-            pixel_values=normalised(torch.from_numpy(request.pixels), image)[None],
+            **shown,
             max_new_tokens=NEW_TOKENS,
             num_beams=beams,
             num_return_sequences=beams,
@@ -64,30 +79,39 @@ def _check(twin: TwinPair, runner: Runner, beams: int) -> None:
             assert list(hypothesis.token_ids) == tokens
             assert score is None or hypothesis.score == pytest.approx(score, abs=1e-4)
         answers.add((found.hypotheses[0].token_ids, round(found.hypotheses[0].score, 3)))
-    assert len(answers) == len(SOURCES)  # texts and images decide
+    assert len(answers) == len(requests)  # texts and images decide
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-def test_an_encoder_reads_an_image_with_its_text(beams: int, twins: Twins) -> None:
-    twin = twins("blip-2", "flan-t5")
+ENCODERS = [("blip-2", "flan-t5"), ("t5gemma2", "odd"), ("t5gemma2", "untied")]
+
+
+@pytest.mark.parametrize("kind", ENCODERS, ids=" ".join)
+@pytest.mark.parametrize("beams", [1, 4])
+def test_an_encoder_reads_images_with_their_text(
+    kind: tuple[str, str], beams: int, twins: Twins
+) -> None:
+    twin = twins(*kind)
     _check(twin, TorchRunner(twin.graphs(), unexported(twin).manifest), beams)
 
 
 @pytest.mark.slow
 @pytest.mark.full
-def test_graphs_with_an_encoder_pass_the_gate(twins: Twins, tmp_path: Path) -> None:
-    twin = twins("blip-2", "flan-t5")
+@pytest.mark.parametrize("kind", ENCODERS[:2], ids=" ".join)
+def test_graphs_with_an_encoder_pass_the_gate(
+    kind: tuple[str, str], twins: Twins, tmp_path: Path
+) -> None:
+    twin = twins(*kind)
     bundle = export_verified(twin, tmp_path)
-    for beams in (1, 3):
+    for beams in (1, 4):
         _check(twin, OrtRunner(bundle, threads=1), beams)
 
 
 def test_engine_refuses_other_than_the_tokens_of_the_image(twins: Twins) -> None:
     twin = twins("blip-2", "flan-t5")
     validator, request = RequestValidator(unexported(twin).manifest), _requests(twin, 1)[0]
-    assert validator.validate(request).source_length == len(SOURCES[0])
+    assert validator.validate(request).source_length == len(SOURCES[0]) + 2
     short = EngineRequest(request.rules, np.array([IMAGE, 4]), request.pixels)
-    with pytest.raises(InvalidRequest, match="source_ids has 1 tokens of an image, expected 3"):
+    with pytest.raises(InvalidRequest, match="source_ids has 1 tokens of images, expected 3"):
         validator.validate(short)
     with pytest.raises(InvalidRequest, match="pixels has shape None"):
         validator.validate(EngineRequest(request.rules, request.source_ids))
