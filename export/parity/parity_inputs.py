@@ -305,8 +305,14 @@ class _Sources:
         graph = manifest.graphs.get("admit")
         if graph is None or manifest.images is None:
             lengths = probe.lengths(longest, count)
+            images = manifest.source_image if manifest.takes_image_lists else None
+            if images is not None and count > 1:
+                lengths += images.tokens
             inputs = () if graph is None else graph.inputs
             feeds = {port.name: _source(port, probe, lengths) for port in inputs}
+            for port in inputs:
+                if images is not None and port.role is Role.SOURCE_TOKENS:
+                    _plant_images(feeds[port.name], lengths, images, probe)
             return cls(feeds if graph else None, lengths)
         counts = probe.image_counts(count)
         lengths = probe.lengths(longest, count) if len(graph.inputs) > 1 else counts
@@ -461,11 +467,23 @@ def _with_room(state: State, value: Array, room: int) -> Array:
     return np.pad(value, [(0, 0), (0, 0), (0, room), (0, 0)])
 
 
+def _plant_images(
+    tokens: NDArray[np.int64], lengths: NDArray[np.int32], images: PromptImages, probe: Probe
+) -> None:
+    """An image in each of several texts, and its token in their padding; none in a single text."""
+    tokens[tokens == images.token_id] = 0
+    for row, length in zip(tokens, lengths if len(tokens) > 1 else (), strict=False):
+        start = int(probe.random.integers(length - images.tokens + 1))
+        row[start : start + images.tokens] = row[length:] = images.token_id
+
+
 def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:
     if port.role is Role.SOURCE:
         return lengths
     if port.role is Role.PIXELS:
         shape = [int(size) for size in port.shape[1:]]
-        count = len(lengths) // 2 if port.shape[0] == "I" else len(lengths)  # or none
+        count = len(lengths)
+        if port.shape[0] == "I" and count == 1:
+            count = 0  # texts alone
         return probe.pixels(count, shape).astype(port.dtype)
     return probe.tokens(len(lengths), int(lengths.max()), probe.source_vocabulary)

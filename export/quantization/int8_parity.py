@@ -339,7 +339,7 @@ class _Product:
         ratios = [
             error / np.maximum(size, 1e-30) for error, size in zip(errors, largest, strict=True)
         ]
-        return float(np.max([ratio.max() for ratio in ratios]))
+        return float(np.max([ratio.max(initial=0.0) for ratio in ratios]))  # no row: no image
 
     def _constant(self, run: Feeds, name: str, weights: _Weights) -> Array:
         return run[name] if self.has_dynamic_scale else weights(name)

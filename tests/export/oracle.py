@@ -168,7 +168,9 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         tokens[tokens == held.token_id] = 3
         tokens[0, 1 : 1 + held.tokens] = tokens[2, : held.tokens] = held.token_id
         if graphs.lowerings["admit"].graph.input(Role.PIXELS).shape[0] == "I":
+            tokens[0, 1 + held.tokens] = pair.source.configuration.images.end
             tokens[0, 2 + held.tokens : 2 + 2 * held.tokens] = held.token_id
+            tokens[1, int(lengths[1]) :] = held.token_id  # of padding, which is not read
             counts = (2, 0, 1)
         else:
             tokens[1, : held.tokens] = held.token_id

@@ -169,7 +169,6 @@ UNREAD |= {("switch_transformers", f"num_sparse_{side}_layers") for side in ("en
 _OF_SPEECH = ("speech_encoder", "num_adapter", "t2u_encoder", "t2u_decoder")
 UNREAD |= {("seamless_m4t", f"{part}_layers") for part in _OF_SPEECH}
 UNREAD |= {("grounding-dino", "backbone_config.num_layers")}
-UNREAD |= {("t5gemma2", "encoder.vision_config.num_hidden_layers")}
 UNREAD |= {(name, "vision_config.num_hidden_layers") for name in ("align", "groupvit")}
 _QWENS = ("qwen2_vl", "qwen2_5_vl", "internvl", "llava_onevision")
 UNREAD |= {(name, "text_config.max_window_layers") for name in _QWENS}

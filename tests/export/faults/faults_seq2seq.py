@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from export.decoder_graphs import image_source
 from export.layers.attention.attention import within
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.positions import RelativePositions
 from export.models.encoder_decoders import bart, led, longt5, pegasus_x, prophetnet, t5gemma
 from export.models.encoder_decoders.switch_transformers import SparseMLP
+from export.models.vision_language.gemma_images import PooledEncoder
 from tests.export.faults.faults import (
     MARIAN,
     Fault,
@@ -457,6 +459,7 @@ T5GEMMA: dict[str, Fault] = {
 
 _WEIGH, _PROJECT = t5gemma.MergedAttention.weigh, t5gemma.MergedAttention.project_kv
 _IN_WINDOW = t5gemma.NearAttention.near
+_POOL = PooledEncoder.forward
 
 
 def _two_softmaxes(attention: Any, x: Any, past: Any, *rest: Any) -> Any:
@@ -502,6 +505,17 @@ T5GEMMA2: dict[str, Fault] = {
     "logits are not capped": T5GEMMA["logits are not capped"],
     "padding of the source is seen": replaced(
         t5gemma, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+    "image tokens of the padding take vectors": replaced(
+        image_source, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+    "an image's vectors are in the order of columns": replaced(
+        PooledEncoder,
+        "forward",
+        lambda own, pixels: _POOL(own, pixels).unflatten(1, (2, 2)).transpose(1, 2).flatten(1, 2),
+    ),
+    "an image's vectors are scaled as words are": replaced(
+        PooledEncoder, "forward", lambda own, pixels: _POOL(own, pixels) * 32**0.5
     ),
 }
 

@@ -70,6 +70,7 @@ T5GEMMA2 = Twin(
             llama.ODD
             | {
                 "num_hidden_layers": 3,
+                "query_pre_attn_scalar": 240,  # sharper, int8 changes these small ones too much
                 "sliding_window": 4,
                 "rope_parameters": gemma._TWO_BASES,
                 "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
@@ -80,7 +81,6 @@ T5GEMMA2 = Twin(
                 "head_dim": 12,
                 "intermediate_size": 52,
                 "num_hidden_layers": 2,
-                "query_pre_attn_scalar": 240,  # sharper, int8 changes this small one too much
                 "final_logit_softcapping": 9.0,
                 "sliding_window": 3,
                 "layer_types": ["full_attention", "sliding_attention"],
