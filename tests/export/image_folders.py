@@ -12,6 +12,8 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     Blip2Processor,
     BlipImageProcessorPil,
+    Gemma3ImageProcessorPil,
+    Gemma3Processor,
     InstructBlipProcessor,
     MllamaImageProcessorPil,
     MllamaProcessor,
@@ -38,6 +40,7 @@ KINDS = {
     "blip-2 over opt": ("blip-2", "odd", "</s> $A"),
     "blip-2 over t5": ("blip-2", "flan-t5", "$A </s>"),
     "mllama": ("mllama", "plain", "<s> $A"),
+    "t5gemma2": ("t5gemma2", "untied", "<s> $A"),
 }
 """Architecture, configuration, and the special tokens that the tokenizer adds."""
 
@@ -68,8 +71,11 @@ def _tokenizer(layout: str, words: list[str] = WORDS, **named: str) -> PreTraine
 def write(kind: str, folder: Path) -> tuple[Any, Any]:
     """A checkpoint with all files of such a folder: processor and model."""
     name, config, layout = KINDS[kind]
-    named = {"image_token": "<image>"} if name == "mllama" else {}
-    model, tokenizer = make_twin(name, config, folder), _tokenizer(layout, **named)
+    named, words = {"image_token": "<image>"} if name == "mllama" else {}, list(WORDS)
+    if name == "t5gemma2":
+        words[59], words[61], words[5] = "<image>", "<vector>", "<end>"
+        named = {"boi_token": "<image>", "image_token": "<vector>", "eoi_token": "<end>"}
+    model, tokenizer = make_twin(name, config, folder), _tokenizer(layout, words, **named)
     tokenizer.save_pretrained(folder)
     size = {"height": 16, "width": 16}
     processor: Any
@@ -80,6 +86,9 @@ def write(kind: str, folder: Path) -> tuple[Any, Any]:
     elif name == "mllama":
         recipe = MllamaImageProcessorPil(size={"height": 8, "width": 8})
         processor = MllamaProcessor(recipe, tokenizer)
+    elif name == "t5gemma2":
+        recipe = Gemma3ImageProcessorPil(size=size)
+        processor = Gemma3Processor(recipe, tokenizer, image_seq_length=4)
     else:
         recipe, queries = BlipImageProcessorPil(size=size), model.config.num_query_tokens
         if name == "instructblip":  # its second tokenizer has the same words with other ids
@@ -94,7 +103,7 @@ def write(kind: str, folder: Path) -> tuple[Any, Any]:
 
 def wanted(processor: Any, model: Any, picture: bytes, prompt: str, num_beams: int) -> str:
     """The answer without the prompt."""
-    is_prefix = isinstance(processor, PaliGemmaProcessor | MllamaProcessor)
+    is_prefix = isinstance(processor, PaliGemmaProcessor | MllamaProcessor | Gemma3Processor)
     opened, text = Image.open(io.BytesIO(picture)), f"<image>{prompt}" if is_prefix else prompt
     inputs = processor(images=opened, text=text, return_tensors="pt")
     inputs.pop("labels", None)

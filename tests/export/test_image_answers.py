@@ -18,6 +18,8 @@ from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer
 
 from export.pipeline.cli import export
 from inference.bundle.reader import newest_bundle
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.tasks import TASKS
 from serving.load_model import load_model
@@ -27,6 +29,7 @@ from tests.export.test_text_pipelines import run
 from tests.pictures import blocks, encoded, noise
 from triptych.tasks.classify import ClassifyRequest
 from triptych.tasks.embed import EmbedRequest
+from triptych.tasks.generate import GenerateRequest
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -52,6 +55,33 @@ def test_bundle_answers_about_pictures_as_transformers(kind: str, tmp_path: Path
             assert caption.text == f"{before} {answered}".strip()
             found.add(answered)
     assert len(found) > 1
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_encoder_reads_no_picture_or_several_as_transformers(
+    num_beams: int, tmp_path: Path
+) -> None:
+    processor, original = write("t5gemma2", tmp_path / "picture")
+    export(str(tmp_path / "picture"), repository=tmp_path / "repository")
+    bundle, random = newest_bundle(tmp_path / "repository", "picture"), np.random.default_rng(7)
+    model, pictures = load_model(bundle), [blocks(random) for _ in range(3)]
+    prompts = ["<image>w9 <image> w12", "w9 w12", "w20 w8 <image>"]
+    images = [pictures[:2], [], pictures[2:]]
+    request = GenerateRequest(prompts=prompts, images=["beside"] * 3, num_beams=num_beams)
+    plan, limit = TASKS["generate"].prepare(request, pictures, model), NEW_TOKENS
+    limited = model.generation.model_copy(update={"max_new_tokens": limit, "do_sample": False})
+    calls = [
+        EngineRequest(limited.with_overrides(each.options), **each.inputs) for each in plan.calls
+    ]
+    answers = plan.finish(decode(OrtRunner(bundle, threads=1), calls)).data
+    for text, given, answer in zip(prompts, images, answers, strict=True):
+        shown = [Image.open(io.BytesIO(picture)) for picture in given] or None
+        inputs = processor(images=shown, text=text, return_tensors="pt")
+        options = {"num_beams": num_beams, "max_new_tokens": limit, "do_sample": False}
+        with torch.no_grad():
+            (found,) = original.generate(**inputs, **options)
+        assert answer.text == processor.tokenizer.decode(found, skip_special_tokens=True).strip()
+    assert len({answer.text for answer in answers}) == 3
 
 
 LABELS = ["w12", "w40 w9 w33", "w20 w20", "w51 w13 w13 w8 w30"]

@@ -36,7 +36,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bart": ("generate", {}),
     "pegasus": ("generate", {}),
     **dict.fromkeys(("umt5", "longt5", "pegasus_x", "blenderbot", "bert2bert"), ("generate", {})),
-    **dict.fromkeys(("led", "switch_transformers", "t5gemma", "t5gemma2"), ("generate", {})),
+    **dict.fromkeys(("led", "switch_transformers", "t5gemma"), ("generate", {})),
 }
 """Kind → task, and the languages in spellings that `transformers` does not take."""
 OWN = {

@@ -240,15 +240,6 @@ def _stacks(vocab_size: int) -> Any:
     return transformers.T5GemmaConfig(encoder=stack, decoder=stack)
 
 
-def _merged_stacks(vocab_size: int) -> Any:
-    """The configuration of T5Gemma 2."""
-    stack, image = _stack(vocab_size), {"hidden_size": 8, "num_hidden_layers": 1}
-    image |= {"num_attention_heads": 1, "intermediate_size": 8, "image_size": 16, "patch_size": 8}
-    image["model_type"] = "siglip_vision_model"
-    encoder = {"text_config": stack, "vision_config": image, "mm_tokens_per_image": 4}
-    return transformers.T5Gemma2Config(encoder=encoder, decoder=stack)
-
-
 _MULTILINGUAL = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
     "t5": (_t5, transformers.T5ForConditionalGeneration, transformers.T5Config, _T5),
@@ -282,7 +273,6 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
         transformers.BlenderbotConfig, _TINY | {"encoder_no_repeat_ngram_size": 0},
     ),
     "t5gemma": (_gemma, transformers.T5GemmaForConditionalGeneration, _stacks, {}),
-    "t5gemma2": (_gemma, transformers.T5Gemma2ForConditionalGeneration, _merged_stacks, {}),
     "bert2bert": (_bert, transformers.EncoderDecoderModel, _pair, {}),
     "mbart-50": (
         _mbart50, transformers.MBartForConditionalGeneration, transformers.MBartConfig,
