@@ -174,11 +174,12 @@ def _save_processor(
     kind: Any, recipe: Any, words: PreTrainedTokenizerFast, values: Mapping[str, Any], folder: Path
 ) -> None:
     """The files of a processor; one that reads videos cannot be made without torchvision."""
+    images = {**(values.get("encoder") or {}), **values}
     fields = {
         "num_query_tokens": values.get("num_query_tokens"),
         "patch_size": (values.get("vision_config") or {}).get("patch_size"),
         "vision_feature_select_strategy": values.get("vision_feature_select_strategy"),
-        "image_seq_length": values.get("mm_tokens_per_image", values.get("image_seq_length")),
+        "image_seq_length": images.get("mm_tokens_per_image", values.get("image_seq_length")),
     }
     if "perceiver_config" in values and values["model_type"] == "idefics2":
         fields["image_seq_len"] = values["perceiver_config"]["resampler_n_latents"]
