@@ -11,8 +11,9 @@ S source positions, H heads, G key and value heads, K width of a head, D width.
 Positions of a source attend in both directions; layers with a window, to those as far away as it is
 long. The two stacks may have other sizes, and each has a table of tokens. Cross-attention rotates
 nothing, and its scores are capped like those of self-attention.
-Differences from `transformers`: as in `gemma.py`; a padding token within a text is read, which it
-hides where no mask is given.
+An image of T5Gemma 2 is read as Gemma 3's is, but its tokens are a source's as words are.
+Differences from `transformers`: as in `gemma.py` and, of images, `gemma_images.py`; a padding token
+within a text is read, which it hides where no mask is given.
 """
 
 from __future__ import annotations
