@@ -121,6 +121,14 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "t5gemma2": "export.models.encoder_decoders.t5gemma:T5GEMMA2",
 }
 
+REFUSED = {  # `model_type` → why it is in no line above
+    "gemma3n": "its layers have four residual streams (AltUp) and share keys and values, and its "
+    "image tower is MobileNet-V5",
+    "nllb-moe": "`transformers` computes two of its 128 experts, whatever the router chooses",
+    "xclip": "the video changes the vectors of its labels",
+    **dict.fromkeys(("lxmert", "visual_bert"), "it reads regions of a detector"),
+}
+
 
 def families() -> tuple[str, ...]:
     """One `model_type` for each declaration: several types may share a network."""
@@ -155,8 +163,10 @@ def place_of(model_type: object) -> tuple[str, str]:
         CheckpointError: it is not in the registry.
     """
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
+        reason = REFUSED.get(model_type) if isinstance(model_type, str) else None
         raise CheckpointError(
-            f"model_type {model_type!r} is not supported; supported are: {', '.join(ARCHITECTURES)}"
+            f"model_type {model_type!r} is not supported{f', because {reason}' if reason else ''}; "
+            f"supported are: {', '.join(ARCHITECTURES)}"
         )
     module, _, name = ARCHITECTURES[model_type].partition(":")
     return module, name or "ARCHITECTURE"

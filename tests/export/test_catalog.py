@@ -18,7 +18,7 @@ from export.catalog import command, entries
 from export.catalog.entries import Entry, Listed, entry, read_catalog
 from export.models.encoder_decoders.transformer import Transformer, read_config
 from export.pipeline.manifest import tasks
-from export.registry import ARCHITECTURES, architecture, families
+from export.registry import ARCHITECTURES, REFUSED, architecture, families
 from inference.errors import CheckpointError
 
 LISTED = {checkpoint.name: checkpoint for checkpoint in read_catalog()}
@@ -188,6 +188,14 @@ def test_every_type_is_in_one_of_the_two_tables() -> None:
 @pytest.mark.parametrize("model_type", sorted(TYPES - SERVED))
 def test_refusal_names_the_type(model_type: str) -> None:
     with pytest.raises(CheckpointError, match=f"^model_type '{model_type}' is not supported"):
+        architecture(model_type)
+
+
+@pytest.mark.parametrize("model_type", REFUSED)
+def test_refusal_says_why_where_the_page_does(model_type: str) -> None:
+    assert model_type not in ARCHITECTURES
+    assert f"`{model_type}`" in PAGE.read_text(encoding="utf-8")
+    with pytest.raises(CheckpointError, match=f"'{model_type}' is not supported, because .*; supp"):
         architecture(model_type)
 
 
