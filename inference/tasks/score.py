@@ -208,7 +208,7 @@ class _Reader:
 
 def _reads_images(model: LoadedModel) -> bool:
     """Whether outputs are for an image, not for a text that may hold images."""
-    return model.manifest.image is not None and model.manifest.images is None
+    return model.manifest.image is not None and not model.manifest.takes_image_lists
 
 
 TASK = ScoreTask()

@@ -135,7 +135,7 @@ def request_of(task: str, texts: list[str], model: LoadedModel) -> BaseModel | N
         return GenerateRequest(**name, prompts=shown, images=[image] * len(texts))
     if task == "caption" and len(texts) == 1:
         return CaptionRequest(**name, images=[image], prompt=texts[0])
-    if task == "score" and not (reads_image and model.manifest.images is None):
+    if task == "score" and (not reads_image or model.manifest.takes_image_lists):
         return ScoreRequest(**name, targets=[" w5"] * len(texts), texts=texts)
     if task == "score":
         return ScoreRequest(**name, targets=texts, images=[image])

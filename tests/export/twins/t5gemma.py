@@ -45,6 +45,7 @@ TWIN = Twin(
     },
 )
 
+
 def _merged_stacks(
     both: dict[str, Any],
     decoder: dict[str, Any] | None = None,

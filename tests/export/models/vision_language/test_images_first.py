@@ -117,6 +117,20 @@ def test_engine_refuses_other_than_the_tokens_of_the_image(twins: Twins) -> None
         validator.validate(EngineRequest(request.rules, request.source_ids))
 
 
+def test_engine_takes_as_many_images_as_a_source_has_places(twins: Twins) -> None:
+    twin = twins("t5gemma2", "odd")
+    validator, requests = RequestValidator(unexported(twin).manifest), _requests(twin, 1)
+    for request in requests:
+        assert validator.validate(request).source_length == len(request.source_ids)
+    first = requests[0]
+    with pytest.raises(InvalidRequest, match="source_ids has 8 tokens of images, expected 4"):
+        validator.validate(replace(first, pixels=first.pixels[:1]))
+    with pytest.raises(InvalidRequest, match="source_ids has 8 tokens of images, expected 0"):
+        validator.validate(replace(first, pixels=None))
+    with pytest.raises(InvalidRequest, match=r"shape \(2, 15, 14, 3\), expected \(2, 15, 15"):
+        validator.validate(replace(first, pixels=first.pixels[:, :, 1:]))
+
+
 def test_published_files_leave_sizes_out() -> None:
     """`config.json` of blip2-opt-2.7b."""
     section = {"model_type": "opt", "hidden_size": 2560, "num_hidden_layers": 32}
