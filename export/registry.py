@@ -118,7 +118,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "seamless_m4t_v2": "export.models.encoder_decoders.seamless_m4t",
     "switch_transformers": "export.models.encoder_decoders.switch_transformers",
     "t5gemma": "export.models.encoder_decoders.t5gemma",
-    "t5gemma2": "export.models.encoder_decoders.t5gemma:T5GEMMA2",
+    "t5gemma2": "export.models.vision_language.gemma_images:T5GEMMA2",
 }
 
 REFUSED = {  # `model_type` → why it is in no line above

@@ -70,7 +70,7 @@ class ManyImagesEncoder(SourceEncoder):
 
         Images are those of the texts in their order; without one, none is encoded.
         """
-        vectors = encode_each(self.images, pixels.float()).flatten(0, 1)  # (I·L, D)
+        vectors = encode_each(self.images, pixels).flatten(0, 1)  # (I·L, D)
         embedded = self.texts.embed(tokens)
         is_image = (tokens == self.image_token) & within(lengths, tokens.shape[1])
         number = is_image.flatten().long().cumsum(0)  # (B·S,), from 1
@@ -138,9 +138,10 @@ def image_source_graphs(
         reader = InstructedSourceEncoder(encoder, texts, images.token_id, vocabulary)
         made = counted_source_graphs(reader, decoder, whole, "source_positions")
         return replace(made, fields={"source_image": images, "instruction_start": vocabulary})
-    reader = (ManyImagesEncoder if has_many else SourceEncoder)(encoder, texts, images.token_id)
+    kind = ManyImagesEncoder if has_many else SourceEncoder
+    encoder = kind(encoder, texts, images.token_id)
     source = text_source(vocabulary)
     ports = (*source.ports, pixels_port(image, is_shared=has_many))
-    made = encoder_decoder_graphs(reader, decoder, replace(source, ports=ports))
+    made = encoder_decoder_graphs(encoder, decoder, replace(source, ports=ports))
     lowerings = {key: made.lowerings[key] for key in ("admit", "step")}
     return replace(made, lowerings=lowerings, fields={"source_image": images})

@@ -2,7 +2,8 @@
 
 Papers: Zhang et al. 2025, "Encoder-Decoder Gemma: Improving the Quality-Efficiency Trade-Off via
 Adaptation", §3 (arXiv 2504.06225): Gemma 2. Zhang et al. 2025, "T5Gemma 2: Seeing, Reading, and
-Understanding Longer", §2 (arXiv 2512.14856): Gemma 3, at the end of this file.
+Understanding Longer", §2 (arXiv 2512.14856): Gemma 3, at the end of this file; its images are in
+`vision_language/gemma_images.py`.
 Checkpoints: `google/t5gemma-*` (`model_type: t5gemma`), `google/t5gemma-2-*` (`t5gemma2`).
 
 Legend: B batch, R decoder rows, W rows of a sequence, T new positions, P positions of the cache,
@@ -11,9 +12,8 @@ S source positions, H heads, G key and value heads, K width of a head, D width.
 Positions of a source attend in both directions; layers with a window, to those as far away as it is
 long. The two stacks may have other sizes, and each has a table of tokens. Cross-attention rotates
 nothing, and its scores are capped like those of self-attention.
-An image of T5Gemma 2 is read as Gemma 3's is, but its tokens are a source's as words are.
-Differences from `transformers`: as in `gemma.py` and, of images, `gemma_images.py`; a padding token
-within a text is read, which it hides where no mask is given.
+Differences from `transformers`: as in `gemma.py`; a padding token within a text is read, which it
+hides where no mask is given.
 """
 
 from __future__ import annotations
@@ -26,21 +26,16 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, no_section
+from export.architecture import Architecture, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections
-from export.decoder_graphs.image_source import image_source_graphs
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention.attention import SelfAttention, causal, repeat_groups, within
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import output_name, output_table
-from export.layers.images.vision import prepare_tower
 from export.models.decoders import gemma, llama
-from export.models.vision_language import gemma_images
-from export.tokenizer.prompt_images import image_tokens
-from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
@@ -180,7 +175,8 @@ ARCHITECTURE = Architecture(
 class Config2(Config):
     """Both stacks, and what their tables share."""
 
-    images: gemma_images.Gemma3Config
+    image_end: int
+    """The token behind an image."""
 
 
 def read_t5gemma2(values: Mapping[str, Any]) -> Config2:
@@ -205,9 +201,8 @@ def read_t5gemma2(values: Mapping[str, Any]) -> Config2:
             f"{sizes[0]} and {sizes[1]}"
         )
     is_tied = reader.flag("tie_word_embeddings", True)
-    image = reader.token("image_token_index", 256_001, encoder.vocabulary_size)
-    images = gemma_images.read_pooled(source, encoder, image)
-    return Config2(encoder, replace(decoder, has_tied_output=is_tied), images)
+    end = source.integer("eoi_token_index", 256_000)
+    return Config2(encoder, replace(decoder, has_tied_output=is_tied), end)
 
 
 class Tokens(nn.Embedding):
@@ -215,7 +210,7 @@ class Tokens(nn.Embedding):
 
     def __init__(self, config: Config2) -> None:
         super().__init__(config.encoder.vocabulary_size, config.encoder.width)
-        self.scale, self.image_end = config.encoder.width**0.5, config.images.end
+        self.scale, self.image_end = config.encoder.width**0.5, config.image_end
         self.end = nn.Parameter(torch.zeros(config.encoder.width))
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -348,23 +343,15 @@ class Decoder2(llama.Llama):
         return cast(list[MergedBlock], list(self.blocks))
 
 
-class T5Gemma2(gemma_images.PooledImages):
-    """Both stacks, and the image encoder."""
+class T5Gemma2(nn.Module):
+    """Both stacks."""
 
     def __init__(self, config: Config2) -> None:
         super().__init__()
-        self.config = config.images
-        self.image_encoder = gemma_images.PooledEncoder(config.images)
         tokens = Tokens(config)
         self.encoder = Encoder2(config.encoder, tokens)
         is_tied = config.decoder.has_tied_output
         self.decoder = Decoder2(config.decoder, tokens if is_tied else Tokens(config))
-
-    @property
-    def images(self) -> PromptImages:
-        """How its sources hold images."""
-        count = self.config.tokens
-        return PromptImages(positions=count, token_id=self.config.image_token, tokens=count)
 
 
 def rename_t5gemma2(config: Config2) -> Rename:
@@ -381,29 +368,4 @@ def rename_t5gemma2(config: Config2) -> Rename:
         names["lm_head.out_proj.weight"] = "encoder.tokens.weight"
     start = "model.encoder."
     names |= {name.replace(start, f"{start}text_model."): own for name, own in names.items()}
-    return Rename(names | gemma_images.pooled_names(start, "image_encoder"))
-
-
-def graphs_t5gemma2(model: T5Gemma2, image: ImageSpec | None) -> Graphs:
-    """`admit` (B, I, S dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
-    return image_source_graphs(
-        model.image_encoder,
-        model.encoder,
-        model.decoder,
-        prepare_tower(model.image_encoder.vit, image),
-        model.images,
-        model.encoder.tokens.num_embeddings,
-        has_many=True,
-    )
-
-
-T5GEMMA2 = replace(
-    ARCHITECTURE,
-    name="t5gemma2",
-    tasks={"generate": image_tokens, "caption": image_tokens},
-    read_config=read_t5gemma2,
-    build=T5Gemma2,
-    rename=rename_t5gemma2,
-    graphs=graphs_t5gemma2,
-    image_size=lambda config: (config.images.image, config.images.image),
-)
+    return Rename(names)

@@ -1,4 +1,4 @@
-"""PaliGemma and Gemma 3: SigLIP's patches in front of, or between, the words that Gemma reads.
+"""PaliGemma, Gemma 3 and T5Gemma 2: SigLIP's patches before or between the words that Gemma reads.
 
 Reports: Beyer et al. 2024, "PaliGemma: A versatile 3B VLM for transfer", §3.1 and figure 2 (arXiv
 2407.07726): one linear layer projects the patches; image and prompt attend to each other in both
@@ -8,8 +8,10 @@ k x k neighbouring patches, a norm and one linear layer make L vectors of an ima
 image attend to each other in both directions, everything else is causal; in layers with a window an
 image token attends to later ones of its image, and to earlier ones as far as the window. Pan and
 scan (§2.1): parts of a long image follow it as images of their own, where the image recipe says so.
-Checkpoints: `model_type: paligemma` (`google/paligemma-*`, `google/paligemma2-*`) and `gemma3`
-(`google/gemma-3-4b-it`, `-12b-`, `-27b-`, `-pt`).
+T5Gemma 2 (`encoder_decoders/t5gemma.py`) has Gemma 3's images in its encoder, whose tokens attend
+to each other as words do.
+Checkpoints: `model_type: paligemma` (`google/paligemma-*`, `google/paligemma2-*`), `gemma3`
+(`google/gemma-3-4b-it`, `-12b-`, `-27b-`, `-pt`) and `t5gemma2` (`google/t5gemma-2-*`).
 
 Legend: B images, N patches, n patches in a row, E width of the image tower, L vectors of an image,
 D width.
@@ -33,11 +35,12 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, LimitedByText
+from export.architecture import Architecture, Graphs, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Names, Rename, WeightLayout
+from export.decoder_graphs.image_source import image_source_graphs
 from export.decoder_graphs.language_model import (
     DecoderConfig,
     ImageLanguageModel,
@@ -46,10 +49,12 @@ from export.decoder_graphs.language_model import (
     language_names,
 )
 from export.layers.blocks import BlockConfig, RMSNorm
-from export.layers.images.vision import patch_count, patch_grid
+from export.layers.images.vision import patch_count, patch_grid, prepare_tower
 from export.models.decoders import gemma, llama
 from export.models.dual_encoders import siglip
-from export.tokenizer.prompt_images import prefix_images, text_of_token
+from export.models.encoder_decoders import t5gemma
+from export.tokenizer.prompt_images import image_tokens, prefix_images, text_of_token
+from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -357,4 +362,72 @@ GEMMA3 = image_language_model(
     image_size=lambda config: (config.image, config.image),
     ends=gemma.ENDS,
     graphs=partial(image_language_graphs, has_blocks=True),
+)
+
+
+# ---------------------------------------------------------------------------------------- T5Gemma 2
+
+
+@dataclass(frozen=True)
+class T5Gemma2Config(LimitedByText):
+    """The two stacks, and how images are read."""
+
+    text: t5gemma.Config2
+    images: Gemma3Config
+
+
+def read_t5gemma2(values: Mapping[str, Any]) -> T5Gemma2Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: see `t5gemma.read_t5gemma2` and `read_pooled`.
+    """
+    reader, text = ConfigReader(values), t5gemma.read_t5gemma2(values)
+    image = reader.token("image_token_index", 256_001, text.encoder.vocabulary_size)
+    return T5Gemma2Config(text, read_pooled(reader.section("encoder"), text.encoder, image))
+
+
+class T5Gemma2(PooledImages, t5gemma.T5Gemma2):
+    """The two stacks and the image encoder."""
+
+    def __init__(self, config: T5Gemma2Config) -> None:
+        super().__init__(config.text)
+        self.config = config.images
+        self.image_encoder = PooledEncoder(config.images)
+
+    @property
+    def images(self) -> PromptImages:
+        """How its sources hold images."""
+        count = self.config.tokens
+        return PromptImages(positions=count, token_id=self.config.image_token, tokens=count)
+
+
+def rename_t5gemma2(config: T5Gemma2Config) -> Rename:
+    """`transformers`' names → ours."""
+    names = t5gemma.rename_t5gemma2(config.text).table
+    return Rename(names | pooled_names("model.encoder.", "image_encoder"))
+
+
+def t5gemma2_graphs(model: T5Gemma2, image: ImageSpec | None) -> Graphs:
+    """`admit` (B, I, S dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    return image_source_graphs(
+        model.image_encoder,
+        model.encoder,
+        model.decoder,
+        prepare_tower(model.image_encoder.vit, image),
+        model.images,
+        model.encoder.tokens.num_embeddings,
+        has_many=True,
+    )
+
+
+T5GEMMA2 = replace(
+    t5gemma.ARCHITECTURE,
+    name="t5gemma2",
+    tasks={"generate": image_tokens, "caption": image_tokens},
+    read_config=read_t5gemma2,
+    build=T5Gemma2,
+    rename=rename_t5gemma2,
+    graphs=t5gemma2_graphs,
+    image_size=lambda config: (config.images.image, config.images.image),
 )

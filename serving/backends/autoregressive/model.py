@@ -161,6 +161,6 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Engine
     return EngineRequest(
         rules,
         source_ids=source if has_source else None,
-        pixels=np.zeros((*one, *pixels.shape[1:]), pixels.dtype) if pixels else None,  # type: ignore[arg-type]
+        pixels=np.zeros((*one, *pixels.shape[1:]), pixels.dtype) if pixels else None,
         prompt_ids=() if rules.decoder_start_ids else (0,),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.export.twin import Twin
-from tests.export.twins import gemma, gemma_images, llama
+from tests.export.twins import gemma, llama
 
 _CAPS = {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 4.0}
 _NO_CAPS = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
@@ -40,57 +40,6 @@ TWIN = Twin(
         "uncapped": _stacks(
             _NO_CAPS | {"attention_bias": True, "hidden_activation": "relu"},
             {"hidden_size": 24, "sliding_window": 2},
-            tie_word_embeddings=False,
-        ),
-    },
-)
-
-
-def _merged_stacks(
-    both: dict[str, Any],
-    decoder: dict[str, Any] | None = None,
-    image: dict[str, Any] = gemma_images.TINY_GEMMA3["vision_config"],
-    **top: Any,
-) -> dict[str, Any]:
-    """The configuration of T5Gemma 2; token 5 ends an image."""
-    text = gemma.TINY_NEWER | both
-    encoder = {"text_config": text, "vision_config": image, "mm_tokens_per_image": 4}
-    sections = {
-        "encoder": encoder | {"boi_token_index": 59, "eoi_token_index": 5},
-        "decoder": text | (decoder or {}),
-    }
-    ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
-    return sections | ends | {"image_token_index": 61} | top
-
-
-T5GEMMA2 = Twin(
-    reference="transformers:T5Gemma2ForConditionalGeneration",
-    configs={
-        "plain": _merged_stacks({"layer_types": ["sliding_attention", "full_attention"]}),
-        "odd": _merged_stacks(
-            llama.ODD
-            | {
-                "num_hidden_layers": 3,
-                "query_pre_attn_scalar": 240,  # sharper, int8 changes these small ones too much
-                "sliding_window": 4,
-                "rope_parameters": gemma._TWO_BASES,
-                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-            },
-            {
-                "num_attention_heads": 6,
-                "num_key_value_heads": 2,
-                "head_dim": 12,
-                "intermediate_size": 52,
-                "num_hidden_layers": 2,
-                "final_logit_softcapping": 9.0,
-                "sliding_window": 3,
-                "layer_types": ["full_attention", "sliding_attention"],
-            },
-            gemma_images.GEMMA3.configs["odd"]["vision_config"],
-        ),
-        "untied": _merged_stacks(
-            {"attention_bias": True, "hidden_activation": "relu", "sliding_window_pattern": 2},
-            {"sliding_window": 2, "num_hidden_layers": 3},
             tie_word_embeddings=False,
         ),
     },
