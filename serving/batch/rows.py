@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
 from inference.errors import InternalError, InvalidRequest, ServingError, UnsupportedImage
 from inference.tasks.shared.loaded_model import TaskLimits
@@ -29,8 +30,9 @@ from serving.batch.places import Place
 from serving.batch.shards import Input, InputFile, Shard
 from serving.local_model import LocalModel
 from triptych import images
+from triptych.errors import one_line
 from triptych.messages import Item, Request, Usage
-from triptych.task import IMAGES
+from triptych.task import FRAME_COUNTS, IMAGES
 
 ROW_GROUPS = 2
 """Kept decoded: consecutive shards are of the same row group, which is decoded as a whole."""
@@ -44,13 +46,13 @@ class Row(NamedTuple):
     Attributes:
         file: Below the input's folder.
         number: In the file, from 0.
-        value: A text, or the bytes of an image file; or why there is none.
+        value: A text, the bytes of an image file or of each frame's; or why there is none.
         kept: Columns that are copied to the output.
     """
 
     file: str
     number: int
-    value: str | bytes | ServingError
+    value: str | bytes | tuple[bytes, ...] | ServingError
     kept: Mapping[str, Any] = MappingProxyType({})
 
     @property
@@ -59,6 +61,8 @@ class Row(NamedTuple):
         if isinstance(self.value, ServingError):
             return None
         content = self.value.encode() if isinstance(self.value, str) else self.value
+        if isinstance(content, tuple):
+            content = b"".join(hashlib.sha256(frame).digest() for frame in content)
         return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -123,24 +127,32 @@ class RowReader:
         lines = block.split(b"\n")
         return lines[:-1] if block.endswith(b"\n") else lines
 
-    def _line(self, line: bytes, file: InputFile) -> str | bytes:
+    def _line(self, line: bytes, file: InputFile) -> str | bytes | tuple[bytes, ...]:
         return self._value(_text(line), file)
 
-    def _entry(self, found: Any, file: InputFile) -> str | bytes:
+    def _entry(self, found: Any, file: InputFile) -> str | bytes | tuple[bytes, ...]:
         if found is None:
             raise InvalidRequest(f"the row has no {self.column}")
         return self._value(found, file)
 
-    def _value(self, found: Any, file: InputFile) -> str | bytes:
-        """A text, or an image's bytes: given as they are, in base64, or as a path.
+    def _value(self, found: Any, file: InputFile) -> str | bytes | tuple[bytes, ...]:
+        """A text, an image's bytes, or those of a list of frames.
 
         Raises:
-            InvalidRequest: neither.
+            InvalidRequest: none of them, or a list of none.
             UnsupportedImage: base64 that is none.
             OSError: there is no such file.
         """
         if not self.is_image:
             return _check(found, self.column)
+        if not isinstance(found, list):
+            return self._image(found, file)
+        if not found:
+            raise InvalidRequest(f"{self.column} is an empty list: give an image at least")
+        return tuple(self._image(frame, file) for frame in found)
+
+    def _image(self, found: Any, file: InputFile) -> bytes:
+        """An image's bytes: given as they are, in base64, or as a path; raises as `_value`."""
         if isinstance(found, Mapping):  # as Hugging Face's datasets store images
             found = found.get("bytes") or found.get("path")
         if isinstance(found, bytes):
@@ -297,18 +309,35 @@ class RowRequests:
     def _submit(self, rows: Sequence[Row], chunk: tuple[int, ...]) -> Submitted:
         """Plan a request of rows and submit its calls."""
         values: list[Any] = [rows[position].value for position in chunk]
-        is_image = self.field == IMAGES
-        texts = [""] * len(values) if is_image else values
-        message = self.template.model_copy(update={self.field: texts})
-        model = replace(self.local.model, task_limits=TaskLimits(max_client_batch_size=BATCHED))
-        images = values if is_image else ()
+        images: list[bytes] = []
+        if self.field == IMAGES:
+            items = [value if isinstance(value, tuple) else (value,) for value in values]
+            images = [image for item in items for image in item]
+        limits = TaskLimits(max_client_batch_size=max(BATCHED, len(images)))
+        model = replace(self.local.model, task_limits=limits)
         try:
+            message = self.template.model_copy(update={self.field: [""] * len(images) or values})
+            if len(images) > len(values):
+                message = self._with_frames(message, list(map(len, items)))
             plan = self.task.prepare(message, images, model)
         except ServingError as error:
             return Submitted(chunk, error)
         first = rows[chunk[0]]
         calls = [self._seed(call, first, number) for number, call in enumerate(plan.calls)]
         return Submitted(chunk, plan, tuple(self.local.submit(call) for call in calls))
+
+    def _with_frames(self, message: Request, counts: list[int]) -> Request:
+        """The request with the number of frames of each item.
+
+        Raises:
+            InvalidRequest: the task takes none, or not with its other fields.
+        """
+        if FRAME_COUNTS not in type(message).model_fields:
+            raise InvalidRequest(f"{self.task.name} takes an image a row, not a list of them")
+        try:
+            return type(message).model_validate({**message.model_dump(), FRAME_COUNTS: counts})
+        except ValidationError as error:
+            raise InvalidRequest(one_line(error), field=FRAME_COUNTS) from None
 
     def _seed(self, call: Call, row: Row, number: int) -> Call:
         """The call with a seed of its own, so that a shard which is made again is the same one."""

@@ -218,15 +218,16 @@ def _check_request(manifest: Manifest, model: LoadedModel) -> None:
     job, task = manifest.job, TASKS[manifest.job.task]
     reader = RowReader(manifest.source, job.column or "", (), job.field == IMAGES)
     rows = reader.rows(manifest.shards[0])
-    first = next((row for row in rows if not isinstance(row.value, ServingError)), None)
+    first = next((row.value for row in rows if not isinstance(row.value, ServingError)), None)
     if first is None:
         return
+    value = first[0] if isinstance(first, tuple) else first
     is_image = job.field == IMAGES
     message = template(job)
     if not is_image:
-        message = message.model_copy(update={job.field: [first.value]})
+        message = message.model_copy(update={job.field: [value]})
     try:
-        task.prepare(message, [first.value] if is_image else (), model)
+        task.prepare(message, [value] if is_image else (), model)
     except ServingError as error:
         if not (error.field or "").startswith(job.field):
             raise

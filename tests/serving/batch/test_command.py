@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from inference.bundle.repository import Repository
@@ -62,6 +64,16 @@ IMAGES = ("--column", "image", "--rows", "images", "--shard-rows", "9")
 
 def manifest(tmp_path: Path) -> Manifest:
     return Manifest.model_validate_json((tmp_path / "out" / "manifest.json").read_text())
+
+
+def test_rows_may_be_lists_of_images(triptych: Cli, tmp_path: Path) -> None:
+    lists = [[picture(5), picture(9)], [picture(256)], [picture(4)] * 300]
+    pq.write_table(pa.table({"image": lists}), tmp_path / "in.parquet")
+    assert triptych(*IMAGES) == 0
+    (part,) = (tmp_path / "out").glob("part-*.jsonl")
+    rows = [json.loads(line) for line in part.read_text().splitlines()]
+    assert [row["embedding"] for row in rows] == [[1.0], [-1.0], [1.0]]
+    assert len({row["hash"] for row in rows}) == 3
 
 
 def test_a_run_writes_an_output_and_says_what_it_cost(
@@ -158,7 +170,7 @@ def test_every_task_of_texts_or_images_has_a_command(capsys: pytest.CaptureFixtu
     for name in names:
         spellings = [each for flag in built(name).params for each in flag.opts]
         assert len(spellings) == len(set(spellings)), name
-        assert "--frame-count" not in spellings  # a row is one image
+        assert "--frame-count" not in spellings  # a row has its own
     assert run_cli(["batch", "translate", "--help"]) == 0
     assert {"--num-beams", "--shard-rows", "--keep"} <= set(capsys.readouterr().out.split())
 

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +21,8 @@ from PIL import Image
 
 from inference.bundle.manifest import Role
 from inference.errors import ServingError
-from inference.tasks import classify, segment
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks import classify, embed, segment
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from serving.batch import shards
 from serving.batch.places import Place
@@ -33,6 +34,7 @@ from tests.inference.tiny_models import segmenter, served
 from tests.serving.batch.embedder import picture, write_table
 from triptych.errors import InvalidArgument
 from triptych.tasks.classify import Classes, ClassifyRequest
+from triptych.tasks.embed import Embedding, EmbedRequest
 from triptych.tasks.segment import Segmentation, SegmentRequest
 
 
@@ -93,6 +95,58 @@ def test_images_of_datasets_are_bytes_or_paths(tmp_path: Path) -> None:
     assert found == [image, image, "the row has no it"]
 
 
+def test_a_list_of_images_is_one_row(tmp_path: Path) -> None:
+    first, second = picture(5), picture(6)
+    (tmp_path / "one.png").write_bytes(first)
+    text = base64.b64encode(second).decode()
+    lines = [["one.png", text], ["one.png"], "one.png", [], ["one.png", 7], ["one.png", "no.png"]]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"it": one}) + "\n" for one in lines))
+    found = rows(tmp_path / "in.jsonl", is_image=True)
+    assert shown(found) == [
+        (first, second),
+        (first,),
+        first,
+        "it is an empty list: give an image at least",
+        "it is int, not text",
+        "the image cannot be read: No such file or directory",
+    ]
+    assert len({row.content_hash for row in found[:3]}) == 3
+    pq.write_table(pa.table({"it": [[first, second], [second]]}), tmp_path / "in.parquet")
+    assert shown(rows(tmp_path / "in.parquet", is_image=True)) == [(first, second), (second,)]
+
+
+def test_frames_of_a_row_are_averaged_as_the_service_does(tmp_path: Path) -> None:
+    """In one request with single images, more of them than rows in a request."""
+    images = [_image(number) for number in range(6)]
+    values = [tuple(images[:2]), images[2], tuple(images[3:] * 90)]
+    rows: list[Any] = [Row("f", number, value, {}) for number, value in enumerate(values)]
+    local = cast(LocalModel, _Local(served(tiny_models.two_towers())))
+    items, _ = RowRequests(local, embed.TASK, EmbedRequest(images=[""]), "images", 0).answers(rows)
+    flat = [*images[:3], *images[3:] * 90]
+    request = EmbedRequest(images=[""] * len(flat), frame_counts=[2, 1, 270])
+    model = replace(local.model, task_limits=TaskLimits(max_client_batch_size=300))
+    plan = embed.TASK.prepare(request, flat, model)
+    wanted = plan.finish([local.submit(call).result() for call in plan.calls]).data
+    vectors = [cast(Embedding, item).embedding for item in items]
+    np.testing.assert_array_equal(vectors, [item.embedding for item in wanted])
+    assert len({tuple(np.round(vector, 6)) for vector in vectors}) > 1
+
+
+def test_list_where_none_is_taken_is_the_error_of_its_row_alone() -> None:
+    rows: list[Any] = [Row("f", 0, (_image(1), _image(2)), {}), Row("f", 1, _image(3), {})]
+    local = cast(LocalModel, _Local())
+    template = SegmentRequest(images=[""], labels=["a", "b", "c"])
+    items, _ = RowRequests(local, segment.TASK, template, "images", 0).answers(rows)
+    assert items[0].error is not None
+    assert items[0].error.message == "segment takes an image a row, not a list of them"
+    assert items[1].error is None
+    towers = cast(LocalModel, _Local(served(tiny_models.two_towers())))
+    plain = EmbedRequest(images=[""], normalize=False)
+    items, _ = RowRequests(towers, embed.TASK, plain, "images", 0).answers(rows)
+    assert items[0].error is not None
+    assert "averages of frames have unit length" in items[0].error.message
+
+
 class _Local:
     """Answers calls at once."""
 
@@ -106,6 +160,9 @@ class _Local:
         found: Future[Outcome] = Future()
         is_text = Role.EMBEDDING in call.outputs.values()
         vectors = {Role.EMBEDDING: np.eye(3, dtype=np.float32)[: call.rows]}
+        if is_text and "pixels" in call.inputs:  # of images: their colours
+            colours = call.inputs["pixels"].mean(axis=(1, 2), dtype=np.float32)
+            vectors = {Role.EMBEDDING: colours + np.float32([1, 2, 3])}
         found.set_result(vectors if is_text else tiny_models.run(call))
         return found
 
