@@ -7,7 +7,7 @@ The same seed draws the same inputs, whatever the graphs return.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -306,13 +306,16 @@ class _Sources:
         if graph is None or manifest.images is None:
             lengths = probe.lengths(longest, count)
             images = manifest.source_image if manifest.takes_image_lists else None
-            if images is not None and count > 1:
+            has_images = images is not None and (count > 1 or manifest.device == "cuda")
+            if images is not None and has_images:
                 lengths += images.tokens
             inputs = () if graph is None else graph.inputs
             feeds = {port.name: _source(port, probe, lengths) for port in inputs}
             for port in inputs:
                 if images is not None and port.role is Role.SOURCE_TOKENS:
-                    _plant_images(feeds[port.name], lengths, images, probe)
+                    _plant_images(feeds[port.name], lengths if has_images else (), images, probe)
+                elif images is not None and port.role is Role.PIXELS and not has_images:
+                    feeds[port.name] = feeds[port.name][:0]
             return cls(feeds if graph else None, lengths)
         counts = probe.image_counts(count)
         lengths = probe.lengths(longest, count) if len(graph.inputs) > 1 else counts
@@ -468,11 +471,11 @@ def _with_room(state: State, value: Array, room: int) -> Array:
 
 
 def _plant_images(
-    tokens: NDArray[np.int64], lengths: NDArray[np.int32], images: PromptImages, probe: Probe
+    tokens: NDArray[np.int64], lengths: Iterable[int], images: PromptImages, probe: Probe
 ) -> None:
-    """An image in each of several texts, and its token in their padding; none in a single text."""
+    """An image in each text of these lengths, and its token in their padding; none elsewhere."""
     tokens[tokens == images.token_id] = 0
-    for row, length in zip(tokens, lengths if len(tokens) > 1 else (), strict=False):
+    for row, length in zip(tokens, lengths, strict=False):
         start = int(probe.random.integers(length - images.tokens + 1))
         row[start : start + images.tokens] = row[length:] = images.token_id
 
@@ -482,8 +485,5 @@ def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:
         return lengths
     if port.role is Role.PIXELS:
         shape = [int(size) for size in port.shape[1:]]
-        count = len(lengths)
-        if port.shape[0] == "I" and count == 1:
-            count = 0  # texts alone
-        return probe.pixels(count, shape).astype(port.dtype)
+        return probe.pixels(len(lengths), shape).astype(port.dtype)
     return probe.tokens(len(lengths), int(lengths.max()), probe.source_vocabulary)

@@ -176,6 +176,9 @@ def _encode(sessions: OrtSessions, prompts: Sequence[Prompt]) -> dict[str, Devic
     names = [state.admit_output for state in manifest.states if state.admit_output is not None]
     inputs = manifest.graphs["admit"].inputs
     arrays = {tensor.name: source_input(tensor, prompts) for tensor in inputs}
+    for name, value in arrays.items():
+        if not len(value) and not sessions.device.is_host:  # kernels may take no empty input
+            arrays[name] = np.zeros((1, *value.shape[1:]), value.dtype)  # an image without tokens
     return dict(zip(names, sessions.device.run(sessions.admit, names, arrays), strict=True))
 
 

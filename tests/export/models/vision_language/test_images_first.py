@@ -117,6 +117,19 @@ def test_engine_refuses_other_than_the_tokens_of_the_image(twins: Twins) -> None
         validator.validate(EngineRequest(request.rules, request.source_ids))
 
 
+def test_an_image_that_no_token_stands_for_changes_nothing(twins: Twins) -> None:
+    """A card gets one with texts alone."""
+    twin = twins("t5gemma2", "odd")
+    admit = twin.graphs().lowerings["admit"].module
+    tokens, lengths = torch.tensor([[7, 9, 22], [4, 1, 0]]), torch.tensor([3, 2]).int()
+    pixels = torch.full((1, *twin.prepared.image.shape), 90, dtype=torch.uint8)
+    with torch.no_grad():
+        for one, other in zip(
+            admit(tokens, lengths, pixels), admit(tokens, lengths, pixels[:0]), strict=True
+        ):
+            assert torch.equal(one, other)
+
+
 def test_engine_takes_as_many_images_as_a_source_has_places(twins: Twins) -> None:
     twin = twins("t5gemma2", "odd")
     validator, requests = RequestValidator(unexported(twin).manifest), _requests(twin, 1)
