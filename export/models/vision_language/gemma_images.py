@@ -8,8 +8,8 @@ k x k neighbouring patches, a norm and one linear layer make L vectors of an ima
 image attend to each other in both directions, everything else is causal; in layers with a window an
 image token attends to later ones of its image, and to earlier ones as far as the window. Pan and
 scan (§2.1): parts of a long image follow it as images of their own, where the image recipe says so.
-T5Gemma 2 (`encoder_decoders/t5gemma.py`) has Gemma 3's images in its encoder, whose tokens attend
-to each other as words do.
+T5Gemma 2 (arXiv 2512.14856, `encoder_decoders/t5gemma.py`) has Gemma 3's images in its encoder,
+where their tokens attend as words do.
 Checkpoints: `model_type: paligemma` (`google/paligemma-*`, `google/paligemma2-*`), `gemma3`
 (`google/gemma-3-4b-it`, `-12b-`, `-27b-`, `-pt`) and `t5gemma2` (`google/t5gemma-2-*`).
 
