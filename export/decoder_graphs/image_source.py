@@ -20,7 +20,6 @@ from export.decoder_graphs.source import image_source, text_source
 from export.decoder_graphs.transformer import counted_source_graphs, encoder_decoder_graphs
 from export.layers.attention.attention import within
 from export.layers.decoder import TransformerDecoder
-from export.layers.images.vision import pixels_port
 from inference.bundle.inputs import ImageSpec, PromptImages
 
 
@@ -141,7 +140,10 @@ def image_source_graphs(
     kind = ManyImagesEncoder if has_many else SourceEncoder
     encoder = kind(encoder, texts, images.token_id)
     source = text_source(vocabulary)
-    ports = (*source.ports, pixels_port(image, is_shared=has_many))
+    (pixels,) = image_source(image, images.tokens).ports
+    if has_many:
+        pixels = pixels.model_copy(update={"shape": ("I", *image.shape)})
+    ports = (*source.ports, pixels)
     made = encoder_decoder_graphs(encoder, decoder, replace(source, ports=ports))
     lowerings = {key: made.lowerings[key] for key in ("admit", "step")}
     return replace(made, lowerings=lowerings, fields={"source_image": images})

@@ -223,12 +223,12 @@ class RequestValidator:
             InvalidRequest: an input is missing, not accepted or out of range.
             TooLong: more tokens than the model accepts.
         """
-        self._check_source(request)
         if self._images is None:
             self._check_pixels(request)
         else:
             self._check_images(request, self._images)
             request = replace(request, images=self._images)
+        self._check_source(request)
         self._check_prompt(request)
         self._check_rules(request)
         if request.rules.force_words_ids and self._word_edges is not None:
@@ -264,12 +264,11 @@ class RequestValidator:
             if request.pixels is not None:
                 raise InvalidRequest("this model takes no pixels", field="pixels")
             return
-        if self._takes_image_lists and request.pixels is None:
+        shape, wanted = None if request.pixels is None else request.pixels.shape, self._pixel_shape
+        if self._takes_image_lists and shape is None:
             return
-        shape = None if request.pixels is None else request.pixels.shape
-        wanted = self._pixel_shape
-        if shape is not None and self._takes_image_lists:
-            wanted = (*shape[:1], *wanted)
+        if self._takes_image_lists:
+            wanted = (*(shape or ())[:1], *wanted)
         if shape != wanted:
             raise InvalidRequest(f"pixels has shape {shape}, expected {wanted}", field="pixels")
 

@@ -18,19 +18,15 @@ from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 
 
-def pixels_port(
-    image: ImageSpec, *, has_many: bool = False, has_sizes: bool = False, is_shared: bool = False
-) -> Port:
+def pixels_port(image: ImageSpec, *, has_many: bool = False, has_sizes: bool = False) -> Port:
     """Pixels (B, height, width, 3), as the recipe prepares them.
 
     Args:
         has_many: (B, I, height, width, 3): each row has several images.
         has_sizes: Height and width are dynamic.
-        is_shared: (I, height, width, 3): those of all rows.
     """
     size = ("height", "width", 3) if has_sizes else image.shape
-    first = ("B", "I") if has_many else ("I",) if is_shared else ("B",)
-    shape = (*first, *size)
+    shape = ("B", "I", *size) if has_many else ("B", *size)
     return Port(name="pixels", dtype=image.dtype, shape=shape, role=Role.PIXELS)
 
 

@@ -156,11 +156,9 @@ def rename(config: Config) -> Rename:
 def _image_names(
     prefix: str, encoder: str, projector: Names, unused: Sequence[str] = ()
 ) -> dict[str, Entry]:
-    """Names of image tower and projector.
+    """Names of an image encoder, with a prefix in front of theirs.
 
     Args:
-        prefix: In front of theirs.
-        encoder: Ours.
         projector: Names of what is behind the tower.
         unused: Names of the tower's that nothing reads.
     """
@@ -249,11 +247,7 @@ def read_gemma3(values: Mapping[str, Any]) -> Gemma3Config:
 
 
 def read_pooled(reader: ConfigReader, text: llama.Config, image_token: int) -> Gemma3Config:
-    """What a configuration says of its images.
-
-    Args:
-        text: Of the network that reads them.
-    """
+    """What a configuration says of its images, which a network of `text` reads."""
     vision = reader.section("vision_config", siglip.DEFAULTS)
     vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
     config = vision.read(
@@ -377,11 +371,7 @@ class T5Gemma2Config(LimitedByText):
 
 
 def read_t5gemma2(values: Mapping[str, Any]) -> T5Gemma2Config:
-    """The configuration; defaults are `transformers`' own.
-
-    Raises:
-        CheckpointError: see `t5gemma.read_t5gemma2` and `read_pooled`.
-    """
+    """The configuration, which may be refused as of `t5gemma.read_t5gemma2` and `read_pooled`."""
     reader, text = ConfigReader(values), t5gemma.read_t5gemma2(values)
     image = reader.token("image_token_index", 256_001, text.encoder.vocabulary_size)
     return T5Gemma2Config(text, read_pooled(reader.section("encoder"), text.encoder, image))
@@ -410,14 +400,10 @@ def rename_t5gemma2(config: T5Gemma2Config) -> Rename:
 
 def t5gemma2_graphs(model: T5Gemma2, image: ImageSpec | None) -> Graphs:
     """`admit` (B, I, S dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    image, texts = prepare_tower(model.image_encoder.vit, image), model.encoder
+    size = texts.tokens.num_embeddings
     return image_source_graphs(
-        model.image_encoder,
-        model.encoder,
-        model.decoder,
-        prepare_tower(model.image_encoder.vit, image),
-        model.images,
-        model.encoder.tokens.num_embeddings,
-        has_many=True,
+        model.image_encoder, texts, model.decoder, image, model.images, size, has_many=True
     )
 
 

@@ -142,6 +142,8 @@ def test_engine_takes_as_many_images_as_a_source_has_places(twins: Twins) -> Non
         validator.validate(replace(first, pixels=None))
     with pytest.raises(InvalidRequest, match=r"shape \(2, 15, 14, 3\), expected \(2, 15, 15"):
         validator.validate(replace(first, pixels=first.pixels[:, :, 1:]))
+    with pytest.raises(InvalidRequest, match=r"pixels has shape \(\), expected \(15, 15, 3\)"):
+        validator.validate(replace(first, pixels=np.zeros((), np.uint8)))
 
 
 def test_published_files_leave_sizes_out() -> None:
