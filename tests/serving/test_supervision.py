@@ -370,6 +370,5 @@ def test_reason_of_a_gateway_is_read() -> None:
 async def test_gateway_says_that_it_drains() -> None:
     gateway = Gateway([])
     gateway.service.is_draining = True
-    response = await gateway.http.get("/ready")
-    assert response.status_code == 503
+    response = await gateway.get("/ready", status=503)
     assert SHUTTING_DOWN in response.json()["error"]["message"]

@@ -44,8 +44,7 @@ async def test_only_large_work_runs_in_a_thread(gateway: Gateway) -> None:
 async def test_concurrent_tokens_are_bounded(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_tokens=10)
     first = await gateway.held("/v1/translate", json={"texts": "a a a a a a"})
-    refused = await gateway.http.post("/v1/translate", json={"texts": "a a a"})
-    assert refused.status_code == 429
+    await gateway.post("/v1/translate", json={"texts": "a a a"}, status=429)
     small = await gateway.held("/v1/translate", json={"texts": "a a"})
     gateway.inference.hold.set()
     assert (await first).status_code == (await small).status_code == 200
@@ -144,8 +143,7 @@ async def test_draining_refuses_new_work_and_is_not_ready(gateway: Gateway) -> N
 
 class TestReady:
     async def test_when_every_part_answers(self, gateway: Gateway) -> None:
-        response = await gateway.http.get("/ready")
-        assert response.status_code == 200
+        await gateway.get("/ready")
         assert {call.model for call in gateway.inference.calls} == {
             "tiny-translate", "tiny-caption", "tiny-zero-shot", "tiny-zero-shot-text",
             "tiny-generate",
@@ -155,8 +153,7 @@ class TestReady:
 
     async def test_not_when_a_part_is_not_loaded(self, gateway: Gateway) -> None:
         gateway.inference.unloaded.add("tiny-zero-shot-text")
-        response = await gateway.http.get("/ready")
-        assert response.status_code == 503
+        response = await gateway.get("/ready", status=503)
         assert "tiny-zero-shot-text" in error_of(response)["message"]
         assert (await gateway.http.get("/v2/health/ready")).status_code == 503
 
@@ -292,8 +289,7 @@ class TestKey:
     ) -> None:
         gateway = make_gateway(api_key="sesame")
         headers = {"authorization": "Bearer sesame"}
-        response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
-        assert response.status_code == 200
+        await gateway.post("/v1/translate", json=BODY, headers=headers)
         for path in ("/health", "/ready"):
             assert (await gateway.http.get(path)).status_code == 200
 

@@ -238,8 +238,7 @@ async def test_header_shortens_the_time_of_a_request(make_gateway: MakeGateway) 
     gateway = make_gateway()
     gateway.inference.hold = asyncio.Event()
     headers = {"x-request-timeout": "0.05"}
-    response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
-    assert response.status_code == 504
+    response = await gateway.post("/v1/translate", json=BODY, headers=headers, status=504)
     assert "within 0.05 s" in response.json()["error"]["message"]
     assert (gateway.inference.running, gateway.inference.cancelled) == (0, 1)
 
@@ -248,8 +247,7 @@ async def test_header_does_not_lengthen_it(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(request_timeout=0.05)
     gateway.inference.hold = asyncio.Event()
     headers = {"x-request-timeout": "100"}
-    response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
-    assert response.status_code == 504
+    await gateway.post("/v1/translate", json=BODY, headers=headers, status=504)
 
 
 async def test_limit_reaches_the_call(make_gateway: MakeGateway) -> None:
@@ -266,8 +264,7 @@ async def test_limit_reaches_the_call(make_gateway: MakeGateway) -> None:
 async def test_limit_that_is_no_time_is_refused(make_gateway: MakeGateway, value: str) -> None:
     gateway = make_gateway()
     headers = {"x-request-timeout": value}
-    response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
-    assert response.status_code == 422
+    response = await gateway.post("/v1/translate", json=BODY, headers=headers, status=422)
     assert response.json()["error"]["field"] == "x-request-timeout"
     assert gateway.inference.calls == []
 

@@ -318,8 +318,7 @@ async def test_bodies_beyond_the_limit_get_429(
         return response.status_code, response.headers.get("retry-after")
 
     assert await send() == (429, "1")
-    small = await gateway.http.post("/v1/translate", content=body_of(FREE_BYTES), headers=JSON)
-    assert small.status_code == 200
+    await gateway.post("/v1/translate", content=body_of(FREE_BYTES), headers=JSON)
     assert await first.finished() == 200
     assert await send() == (200, None)
 
@@ -341,8 +340,7 @@ async def test_key_has_a_limit_of_its_own(make_gateway: MakeGateway, tmp_path: P
     content = body_of(FREE_BYTES + 200_000)
     refused = await gateway.http.post("/v1/translate", content=content, headers=ALICE)
     assert (refused.status_code, "with this key" in error_of(refused)["message"]) == (429, True)
-    served = await gateway.http.post("/v1/translate", content=content, headers=BOB)
-    assert served.status_code == 200
+    await gateway.post("/v1/translate", content=content, headers=BOB)
     assert await first.finished() == 200
     assert (await gateway.http.post("/v1/translate", content=content, headers=ALICE)).is_success
 
@@ -462,8 +460,7 @@ async def test_only_pixels_that_would_be_decoded_count(of_two_pictures: Gateway)
     of_two_pictures.inference.hold.set()
     huge = base64.b64encode(png_header(60_000, 60_000)).decode()
     body = {"images": [RED, RED, huge, "junk", "aGVsbG8="]}
-    response = await of_two_pictures.http.post("/v1/caption", json=body)
-    assert response.status_code == 200
+    response = await of_two_pictures.post("/v1/caption", json=body)
     errors = [item.get("error", {}).get("type") for item in response.json()["data"]]
     assert errors == [None, None, "payload_too_large", "unsupported_image", "unsupported_image"]
 

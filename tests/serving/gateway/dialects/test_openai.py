@@ -223,8 +223,7 @@ async def test_content_that_is_no_text_is_refused_by_name(
     gateway: Gateway, content: object, param: str, message: str
 ) -> None:
     body = {"model": "tiny-chat", "messages": [{"role": "user", "content": content}]}
-    response = await gateway.http.post("/v1/chat/completions", json=body)
-    assert response.status_code == 422
+    response = await gateway.post("/v1/chat/completions", json=body, status=422)
     error = response.json()["error"]
     assert error["param"] == param
     assert message in error["message"]
@@ -361,8 +360,7 @@ async def test_parameters_of_sampling_draw_a_caption(
 ) -> None:
     gateway = make_gateway()
     request = {"model": "tiny-caption", "messages": picture(), **fields}
-    response = await gateway.http.post("/v1/chat/completions", json=request)
-    assert response.status_code == 200, response.text
+    await gateway.post("/v1/chat/completions", json=request)
     options = gateway.inference.calls[0].options
     assert options.do_sample is is_sampled
     assert (options.temperature, options.seed) == ((0.7, 3) if is_sampled else (None, None))

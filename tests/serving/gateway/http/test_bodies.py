@@ -442,8 +442,7 @@ async def test_body_declared_too_large_is_refused_unread(make_gateway: MakeGatew
         yield b""
 
     headers = {**JSON, "content-length": "1025"}
-    response = await gateway.http.post("/v1/translate", content=unread(), headers=headers)
-    assert response.status_code == 413
+    await gateway.post("/v1/translate", content=unread(), headers=headers, status=413)
 
 
 @pytest.mark.parametrize("path", ["/v1/caption", "/v1/zero-shot"])
@@ -507,8 +506,7 @@ async def test_json_under_another_content_type_is_415(gateway: Gateway, kind: st
 async def test_content_types_of_json(gateway: Gateway, kind: str) -> None:
     headers = {"content-type": kind}
     body = b'{"texts": "a"}'
-    response = await gateway.http.post("/v1/translate", content=body, headers=headers)
-    assert response.status_code == 200
+    await gateway.post("/v1/translate", content=body, headers=headers)
 
 
 async def test_multipart_without_images_is_422(gateway: Gateway) -> None:
@@ -571,8 +569,7 @@ async def test_repeated_field_of_a_form_is_refused_by_name(gateway: Gateway) -> 
         ("prompt", (None, "a")),
         ("prompt", (None, "b")),
     ]
-    response = await gateway.http.post("/v1/caption", files=files)
-    assert response.status_code == 422
+    response = await gateway.post("/v1/caption", files=files, status=422)
     assert error_of(response)["field"] == "prompt"
     assert "2 times" in error_of(response)["message"]
 

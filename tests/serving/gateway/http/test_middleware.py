@@ -237,8 +237,7 @@ async def test_methods_of_a_path_are_named(gateway: Gateway, path: str, allowed:
 
 async def test_a_bug_is_left_to_the_middleware(gateway: Gateway) -> None:
     gateway.inference.failures["tiny-generate"] = ZeroDivisionError("secret")
-    response = await gateway.http.post("/v1/generate", json={"prompts": ["a"]})
-    assert response.status_code == 500
+    response = await gateway.post("/v1/generate", json={"prompts": ["a"]}, status=500)
     assert response.json()["error"]["type"] == "internal"
     assert "secret" not in response.text
 
@@ -329,10 +328,8 @@ async def test_posts_of_other_sites_are_refused(gateway: Gateway, headers: dict[
     assert "--cors-allow-origin" in error_of(response)["message"]
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     files = [("images", ("x.png", b"x"))]
-    form = await gateway.http.post("/v1/caption", files=files, headers=named)
-    assert form.status_code == 403
-    translation = await gateway.http.post("/translate", data={"q": "a"}, headers=named)
-    assert translation.status_code == 403
+    await gateway.post("/v1/caption", files=files, headers=named, status=403)
+    await gateway.post("/translate", data={"q": "a"}, headers=named, status=403)
     assert not gateway.inference.calls
     assert (await gateway.http.get("/v1/models", headers=named)).status_code == 200
 

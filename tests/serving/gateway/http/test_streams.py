@@ -47,8 +47,7 @@ def pieces(body: str) -> list[Chunk]:
 
 
 async def stream(gateway: Gateway, task: str, **fields: object) -> list[Chunk]:
-    response = await gateway.http.post(f"/v1/{task}", json={**BODIES[task], **fields})
-    assert response.status_code == 200
+    response = await gateway.post(f"/v1/{task}", json={**BODIES[task], **fields})
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     return pieces(response.text)
 
@@ -221,8 +220,7 @@ class TestBeforeTheHeaders:
     """A failure before the first chunk has a status."""
 
     async def test_an_unknown_model_is_404(self, gateway: Gateway) -> None:
-        response = await gateway.http.post("/v1/generate", json={**PROMPT, "model": "missing"})
-        assert response.status_code == 404
+        await gateway.post("/v1/generate", json={**PROMPT, "model": "missing"}, status=404)
 
     @pytest.mark.parametrize(
         "limit", [{"max_concurrent_requests": 1}, {"max_concurrent_tokens": 6}]
@@ -247,8 +245,7 @@ class TestBeforeTheHeaders:
     async def test_no_chunk_in_time_is_504(self, make_gateway: MakeGateway) -> None:
         gateway = make_gateway(request_timeout=0.05)
         gateway.inference.steps = asyncio.Semaphore(0)
-        response = await gateway.http.post("/v1/generate", json=PROMPT)
-        assert response.status_code == 504
+        await gateway.post("/v1/generate", json=PROMPT, status=504)
         # On a busy machine the time may be up before the call was made.
         assert gateway.inference.cancelled == len(gateway.inference.calls)
         assert gateway.inference.running == 0
@@ -268,8 +265,7 @@ class TestAfterTheHeaders:
 
     async def test_a_failure_is_an_error_event(self, gateway: Gateway) -> None:
         gateway.inference.breaks[2] = Unavailable("the model was restarted")
-        response = await gateway.http.post("/v1/generate", json=PROMPT)
-        assert response.status_code == 200
+        response = await gateway.post("/v1/generate", json=PROMPT)
         *told, last = events(response.text)
         assert "".join(json.loads(data)["text"] for data in told) == "one two"
         assert json.loads(last) == {

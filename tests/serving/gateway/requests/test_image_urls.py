@@ -151,8 +151,7 @@ async def test_image_is_fetched(caller: Caller, server: ImageServer) -> None:
 async def test_urls_are_off_by_default(make_gateway: MakeGateway, server: ImageServer) -> None:
     gateway = make_gateway()
     body = {"images": [f"http://127.0.0.1:{server.port}/red.png"]}
-    response = await gateway.http.post("/v1/caption", json=body)
-    assert response.status_code == 422
+    response = await gateway.post("/v1/caption", json=body, status=422)
     assert "not fetched from a URL" in error_of(response)["message"]
     assert not server.requests
 
@@ -179,8 +178,7 @@ async def test_every_route_with_images_takes_urls(
     caller.gateway.service.catalog.put(box_writer())
     text = json.dumps(body).replace("URL", caller.url)
     headers = {"content-type": "application/json"}
-    response = await caller.gateway.http.post(route, content=text, headers=headers)
-    assert response.status_code == 200, response.text
+    response = await caller.gateway.post(route, content=text, headers=headers)
     assert expected in response.text
     assert len(server.requests) == 1
 
@@ -382,12 +380,12 @@ async def test_slow_server_does_not_outlast_its_request(
         pass
 
     server.answers["/silent"] = silent
-    response = await caller.gateway.http.post(
+    await caller.gateway.post(
         "/v1/caption",
         json={"images": [f"{caller.origin}/silent"]},
         headers={"x-request-timeout": "0.2"},
+        status=504,
     )
-    assert response.status_code == 504
 
 
 @pytest.mark.parametrize(
@@ -418,8 +416,7 @@ async def test_pixels_are_limited_as_in_uploads(
     make_gateway: MakeGateway, server: ImageServer
 ) -> None:
     caller = Caller(make_gateway, server, max_image_pixels=1)
-    response = await caller.gateway.http.post("/v1/caption", json={"images": [caller.url]})
-    assert response.status_code == 413
+    await caller.gateway.post("/v1/caption", json={"images": [caller.url]}, status=413)
 
 
 async def test_server_that_is_down(caller: Caller, server: ImageServer) -> None:
@@ -441,8 +438,7 @@ async def test_too_many_images_are_refused_before_any_is_fetched(
     make_gateway: MakeGateway, server: ImageServer
 ) -> None:
     caller = Caller(make_gateway, server, max_client_batch_size=2)
-    response = await caller.gateway.http.post("/v1/caption", json={"images": [caller.url] * 3})
-    assert response.status_code == 422
+    await caller.gateway.post("/v1/caption", json={"images": [caller.url] * 3}, status=422)
     assert not server.requests
 
 

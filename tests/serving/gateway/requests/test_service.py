@@ -430,8 +430,7 @@ async def test_second_request_embeds_images_only(gateway: Gateway) -> None:
 async def test_masks_are_made_of_labels_that_are_embedded_once(make_gateway: MakeGateway) -> None:
     gateway = make_gateway([served(segmenter())])
     body = {"images": RED, "labels": ["a", "b"]}
-    first = await gateway.http.post("/v1/segment", json=body)
-    assert first.status_code == 200
+    first = await gateway.post("/v1/segment", json=body)
     (item,) = SegmentResponse.model_validate_json(first.content).data
     assert [mask.label for mask in item.masks or ()] == ["a", "b"]
     assert (item.width, item.height, item.mask_width, item.mask_height) == (6, 5, 3, 2)
