@@ -28,7 +28,13 @@ from serving.settings.gateway_settings import GatewaySettings
 from tests.collector import CollectedSpan, Collector
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.test_grpc import Front
-from tests.serving.gateway.triton_client.test_triton import BATCH, SEQUENCE, FakeTriton, triton
+from tests.serving.gateway.triton_client.test_triton import (
+    BATCH,
+    SEQUENCE,
+    FakeTriton,
+    fake,
+    inference,
+)
 from tests.serving.waiting import settled, until
 from triptych import triptych_pb2 as pb
 
@@ -208,7 +214,7 @@ def test_file_that_an_ending_worker_has_removed_is_left_out(tmp_path: Path) -> N
     assert b"triptych_workers 1.0" in Metrics(tmp_path).exposition()
 
 
-__all__ = ["triton"]
+__all__ = ["fake", "inference"]
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
@@ -337,9 +343,8 @@ async def test_grpc_metadata(make_gateway: MakeGateway, caplog: pytest.LogCaptur
 
 
 async def test_calls_to_triton_carry_the_context(
-    triton: tuple[FakeTriton, TritonInference], monkeypatch: pytest.MonkeyPatch
+    fake: FakeTriton, inference: TritonInference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake, inference = triton
     monkeypatch.setattr(stream_pool, "UNUSED_S", 0.01)
     context = TraceContext(TRACE_ID, SPAN_ID, 1, "a=1")
     expected = {"traceparent": PARENT, "tracestate": "a=1"}
@@ -359,9 +364,8 @@ async def test_calls_to_triton_carry_the_context(
 
 
 async def test_traced_sequence_has_a_stream_of_its_own(
-    triton: tuple[FakeTriton, TritonInference],
+    fake: FakeTriton, inference: TritonInference
 ) -> None:
-    fake, inference = triton
     fake.hangs = True
     work = []
     for parent in (None, PARENT, None, PARENT):
