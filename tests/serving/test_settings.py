@@ -55,6 +55,10 @@ def test_collector_is_that_of_our_variable_then_that_of_opentelemetry(
     assert str(settings().otlp_endpoint) == "http://theirs:4318/"
     monkeypatch.setenv("TRIPTYCH_OTLP_ENDPOINT", "http://ours:4318")
     assert str(settings().otlp_endpoint) == "http://ours:4318/"
+    assert str(settings(otlp_endpoint="http://b:1").otlp_endpoint) == "http://b:1/"
+    monkeypatch.delenv("TRIPTYCH_OTLP_ENDPOINT")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    assert settings().otlp_endpoint is None
 
 
 def test_program_is_the_one_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +136,7 @@ def test_flags_are_text() -> None:
         {"triton": "a:1,b:2,a:1"},
         {"triton": ""},
         {"triton": "a:1,b:2", "triton_metrics": "a:3"},
+        {"otlp_endpoint": "collector:4318"},
         {"unknown": 1},
     ],
 )

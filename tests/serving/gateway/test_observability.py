@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from inference.errors import InternalError, SetupError, Unavailable
 from serving.gateway.observability import background_tasks
@@ -24,7 +24,6 @@ from serving.gateway.requests import service
 from serving.gateway.server.run_server import count_stalls, running_tasks
 from serving.gateway.triton_client import stream_pool
 from serving.gateway.triton_client.triton_inference import TritonInference
-from serving.settings.gateway_settings import GatewaySettings
 from tests.collector import CollectedSpan, Collector
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.test_grpc import Front
@@ -594,14 +593,3 @@ async def test_collector_that_is_down_fails_no_request(
     gateway = make_gateway(otlp_endpoint="http://127.0.0.1:1")
     for _ in range(5):
         await gateway.post("/v1/translate", json={"texts": [SECRET]})
-
-
-def test_the_standard_variable_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRIPTYCH_OTLP_ENDPOINT", raising=False)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")
-    assert str(GatewaySettings().otlp_endpoint) == "http://collector:4318/"
-    assert str(GatewaySettings(otlp_endpoint="http://b:1").otlp_endpoint) == "http://b:1/"
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-    assert GatewaySettings().otlp_endpoint is None
-    with pytest.raises(ValidationError):
-        GatewaySettings(otlp_endpoint="collector:4318")

@@ -428,6 +428,7 @@ async def test_a_dialect_that_is_switched_off_has_no_paths(
         for path in paths:
             response = await gateway.http.post(path, json={})
             assert (response.status_code == 404) == (one == name), path
+    await gateway.get("/v2/health/ready")
     declared = (await gateway.http.get("/openapi.json")).json()["paths"]
     assert not {path for path in PATHS[name] if path in declared}
     assert (await gateway.http.post("/v1/translate", json={"texts": "a"})).status_code == 200

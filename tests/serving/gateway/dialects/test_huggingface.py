@@ -486,12 +486,6 @@ async def test_generated_text_with_details(gateway: Gateway, connect: Connect) -
     assert [one.generated_text for one in sampled.details.best_of_sequences] == ["a b", "a b"]
 
 
-async def test_stream_of_texts(connect: Connect) -> None:
-    client = connect("generate/tiny-generate")
-    stream = await client.text_generation("a b a", stream=True)
-    assert "".join([text async for text in stream]) == "a b a"
-
-
 async def test_stream_with_details(gateway: Gateway, connect: Connect) -> None:
     client = connect("tiny-generate")
     stream = await client.text_generation("a b a", stream=True, details=True, seed=3)

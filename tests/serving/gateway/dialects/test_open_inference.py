@@ -252,12 +252,6 @@ async def test_failure_of_the_model_is_that_of_the_request(gateway: Gateway) -> 
     assert answer.headers["retry-after"] == "2"
 
 
-async def test_dialect_can_be_left_out(make_gateway: MakeGateway) -> None:
-    without = make_gateway(models(), dialects=("openai",))
-    assert (await without.http.get(TEXT)).status_code == 404
-    assert (await without.http.get("/v2/health/ready")).status_code == 200
-
-
 @asynccontextmanager
 async def listening(gateway: Gateway) -> AsyncIterator[str]:
     server = uvicorn.Server(uvicorn.Config(gateway.app, port=0, log_level="error", lifespan="off"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -265,6 +266,8 @@ async def test_shutdown_ends_answers_and_streams_with_an_error() -> None:
         await stream.first()
     await stream.close()
     assert await running.service.admission.wait_until_drained(0)
+    with pytest.raises(Unavailable):
+        running.service.admission.check()
     assert (running.inference.running, running.held) == (0, (0, 0))
     await running.service.close()
 
@@ -373,12 +376,6 @@ async def test_name_of_a_glossary_is_refused_where_none_are_stored(gateway: Gate
         await gateway.service.add_stored_terms(TaskRequest(TASKS["translate"], message, ROUTE))
 
 
-async def test_closed_service_has_closed_its_connection(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway()
-    await gateway.service.close()
-    assert gateway.inference.is_closed
-
-
 def test_chunks_that_are_ready_together_are_merged() -> None:
     entry = TokenLogprob(token="b", logprob=-1.0)
     chunks = [
@@ -443,7 +440,8 @@ async def test_masks_are_made_of_labels_that_are_embedded_once(make_gateway: Mak
 
 
 async def test_models_lists_tasks_and_limits(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(max_client_batch_size=7, max_input_tokens=10, max_image_pixels=99)
+    own = {"max_client_batch_size": 7, "max_stop_sequences": 3, "max_best_of": 2}
+    gateway = make_gateway(max_input_tokens=10, max_image_pixels=99, **own)
     response = await gateway.http.get("/v1/models")
     listing = ModelList.model_validate_json(response.content)
     by_name = {model.id: model for model in listing.data}
@@ -451,7 +449,9 @@ async def test_models_lists_tasks_and_limits(make_gateway: MakeGateway) -> None:
     assert translator.languages == [["es", "en"]]
     assert translator.limits.max_input_tokens == 10  # the gateway's is tighter than the model's 12
     assert translator.limits.max_client_batch_size == 7
-    assert translator.limits.max_image_pixels is None
+    assert (translator.limits.max_image_pixels, translator.limits.max_best_of) == (None, None)
+    generator = by_name["tiny-generate"]
+    assert (generator.limits.max_stop_sequences, generator.limits.max_best_of) == (3, 2)
     assert by_name["tiny-zero-shot"].limits.max_labels == 1000
     assert by_name["tiny-caption"].limits.max_image_pixels == 99
 
@@ -480,21 +480,22 @@ class TestWhichModelAnswers:
         assert (await self.ask(gateway, source="es")).json()["model"] == "es-en"
         assert (await self.ask(gateway)).json()["model"] == "es-en"
 
-    async def test_several_without_default_names_them(self, make_gateway: MakeGateway) -> None:
-        response = await self.ask(make_gateway(self.models()), source="es")
-        assert response.status_code == 422
-        assert "es-en, es-en-big" in response.json()["error"]["message"]
-
-    async def test_unknown_pair_names_the_known(self, make_gateway: MakeGateway) -> None:
-        response = await self.ask(make_gateway(self.models()), source="fr")
-        assert response.status_code == 422
-        assert "en-de, es-en" in response.json()["error"]["message"]
-        assert response.json()["error"]["field"] == "source"
-
-    async def test_named_model_of_another_pair_is_refused(self, make_gateway: MakeGateway) -> None:
-        response = await self.ask(make_gateway(self.models()), model="en-de", target="en")
-        assert response.status_code == 422
-        assert response.json()["error"]["message"] == "en-de translates en-de only"
+    @pytest.mark.parametrize(
+        ("fields", "field", "message"),
+        [
+            ({"source": "es"}, "model", "es-en, es-en-big"),
+            ({"source": "fr"}, "source", "en-de, es-en"),
+            ({"model": "en-de", "target": "en"}, "target", "^en-de translates en-de only$"),
+            ({"model": "tiny-caption"}, "model", "caption"),
+        ],
+    )
+    async def test_none_that_fits_or_several_are_refused_by_name(
+        self, make_gateway: MakeGateway, fields: dict[str, str], field: str, message: str
+    ) -> None:
+        gateway = make_gateway([*self.models(), *all_models()])
+        response = await self.ask(gateway, **fields)
+        assert (response.status_code, error_of(response)["field"]) == (422, field)
+        assert re.search(message, error_of(response)["message"])
 
     async def test_two_translate_one_after_the_other(
         self, make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
@@ -539,11 +540,6 @@ class TestWhichModelAnswers:
         assert response.status_code == 422
         assert reason in error_of(response)["message"]
         assert gateway.inference.calls == []
-
-    async def test_model_of_another_task_is_refused(self, gateway: Gateway) -> None:
-        response = await self.ask(gateway, model="tiny-caption")
-        assert response.status_code == 422
-        assert response.json()["error"]["field"] == "model"
 
 
 class TestEmbed:

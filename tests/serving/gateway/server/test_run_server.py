@@ -19,7 +19,6 @@ import pytest
 
 from examples.demo.server import free_port
 from inference.bundle.manifest import MANIFEST
-from inference.errors import SetupError
 from serving.gateway.observability import background_tasks
 from serving.gateway.requests import version_follower
 from serving.gateway.server.run_server import _serve, run_gateway
@@ -411,12 +410,6 @@ def test_collector_skips_what_exists_at_the_start() -> None:
         "assert gc.isenabled() and gc.get_threshold()[0] > 700\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_nothing_to_serve_is_a_setup_error(settings: GatewaySettings) -> None:
-    missing = settings.model_copy(update={"repository": Path("nowhere")})
-    with pytest.raises(SetupError):
-        asyncio.run(_serve(missing, lambda address: FakeInference()))
 
 
 async def test_readiness_says_where_models_are_not_checked(settings: GatewaySettings) -> None:

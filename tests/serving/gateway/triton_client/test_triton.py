@@ -187,6 +187,7 @@ async def test_one_number_a_row_is_sent_as_a_column(fake, inference) -> None:
     assert sent["lengths"] == ("INT32", [2, 1], np.array([3, 8], np.int32).tobytes())
     assert sent["token_ids"][1] == [2, 8]
     assert [output.name for output in fake.requests[0].outputs] == ["embedding"]
+    assert not inference._restarts._watchers, "a model without calls is watched"
 
 
 async def test_error_in_the_stream_keeps_its_kind(fake, inference) -> None:
@@ -481,12 +482,6 @@ async def test_call_of_a_server_that_stops_may_finish(fake, inference, monkeypat
         assert not running.done()
         running.cancel()
         await asyncio.wait((running,))
-
-
-async def test_idle_models_are_not_watched(fake, inference) -> None:
-    fake.answer = response(embedding=np.zeros((2, 2), np.float32))
-    await inference.infer(BATCH, 5.0)
-    assert not inference._restarts._watchers
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
