@@ -257,15 +257,15 @@ def test_invalid_base64_is_refused(image: str) -> None:
         to_proto(CaptionRequest(images=[image]))
 
 
-def test_an_empty_request_breaks_the_rules_of_the_message() -> None:
-    with pytest.raises(ValidationError, match="texts"):
-        from_proto(pb.TranslateRequest(), TranslateRequest)
-
-
-def test_an_out_of_range_number_breaks_the_rules_of_the_message() -> None:
-    request = pb.TranslateRequest(texts=["a"], num_beams=MAX_BEAMS + 1)
-    with pytest.raises(ValidationError, match="num_beams"):
-        from_proto(request, TranslateRequest)
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [({}, "texts"), ({"texts": ["a"], "num_beams": MAX_BEAMS + 1}, "num_beams")],
+)
+def test_a_request_that_breaks_the_rules_of_the_message_is_refused(
+    fields: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValidationError, match=named):
+        from_proto(pb.TranslateRequest(**fields), TranslateRequest)
 
 
 FIRST_VERSION = [
