@@ -81,6 +81,7 @@ def test_session_ends_with_its_leader() -> None:
         assert end_session(started, lambda: False)
         assert started.returncode == -signal.SIGTERM
         assert session_members(started.pid) == []
+        assert end_session(started, lambda: False), "it has ended"
 
 
 def test_deaf_session_is_killed_when_its_time_is_over() -> None:
@@ -108,12 +109,6 @@ def test_stacks_are_written_before_the_end_where_a_process_can(*, writes_stacks:
     with leader(first) as started:
         assert not end_session(started, lambda: True, writes_stacks=writes_stacks)
         assert (b"in <module>" in started.stderr.read()) is writes_stacks
-
-
-def test_process_that_has_ended_is_no_error() -> None:
-    with leader() as started:
-        end_session(started, lambda: False)
-        assert end_session(started, lambda: False)
 
 
 async def test_signals_are_handled_until_the_end_of_the_block(tmp_path: Path) -> None:
@@ -249,6 +244,7 @@ def test_an_ended_child_is_listed_without_arguments_until_it_is_reaped(
     assert children(os.getpid())[ended.pid] == ()
     ended.wait()
     assert ended.pid not in children(os.getpid())
+    assert children(ended.pid) == {}
 
 
 def test_child_is_running_until_it_ends_and_only_its_own_parent_s() -> None:
@@ -263,12 +259,6 @@ def test_child_is_running_until_it_ends_and_only_its_own_parent_s() -> None:
         child.kill()
         child.wait()
     assert not is_running_child(child.pid, os.getpid())
-
-
-def test_a_process_that_has_ended_has_no_children() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert children(ended.pid) == {}
 
 
 def test_members_of_a_session_are_listed_until_they_end() -> None:

@@ -394,12 +394,6 @@ async def test_bugs_and_wrong_methods_have_the_dialects_form(plain: Gateway) -> 
     assert (response.json(), response.headers["allow"]) == ({"oops": "method_not_allowed"}, "POST")
 
 
-async def test_other_routes_keep_their_own_dialect(plain: Gateway) -> None:
-    response = await plain.http.post("/v1/generate", json={})
-    assert response.json()["error"]["type"] == "invalid_request"
-    assert (await plain.http.get("/nothing")).json()["error"]["type"] == "unknown_route"
-
-
 async def test_metrics_have_the_dialects_route(plain: Gateway) -> None:
     await plain.http.post(ROUTE, json={"q": "a"})
     text = (await plain.http.get("/metrics")).text

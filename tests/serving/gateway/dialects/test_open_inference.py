@@ -25,7 +25,6 @@ from tests.serving.gateway.conftest import (
     loaded,
     text_models,
 )
-from tests.serving.waiting import until
 from triptych import __version__
 
 VOCABULARY = 50
@@ -229,9 +228,7 @@ async def test_requests_are_admitted_keyed_and_timed_as_others(make_gateway: Mak
         assert (refused.status_code, set(refused.json())) == (401, {"error"})
     assert (await keyed.http.get("/v2/health/live")).status_code == 200
     headers = {"authorization": "Bearer secret"}
-    keyed.inference.hold = asyncio.Event()
-    first = asyncio.create_task(keyed.http.post(INFER, json=body(), headers=headers))
-    await until(lambda: keyed.inference.running == 1)
+    first = await keyed.held(INFER, json=body(), headers=headers)
     full = await keyed.http.post(INFER, json=body(), headers=headers)
     assert (full.status_code, "retry-after" in full.headers) == (429, True)
     keyed.inference.hold.set()
