@@ -66,18 +66,24 @@ def assert_one_line(result: Result, *parts: str) -> None:
         assert part in result.err
 
 
-def test_translate_prints_a_line_for_each_text(triptych) -> None:
-    result = triptych("translate", "hola", "mundo", "-s", "es")
-    assert (result.code, result.out, result.err) == (0, "HOLA\nMUNDO\n", "")
+WHOLE_OR_STREAMED = pytest.mark.parametrize("flags", [(), ("--stream",)])
 
 
-def test_translate_prints_what_it_can_and_fails_for_the_rest(triptych) -> None:
-    result = triptych("translate", "a", "bad", "c")
+@WHOLE_OR_STREAMED
+@pytest.mark.parametrize("command", [("translate", "-s", "es"), ("generate",)])
+def test_texts_are_printed_in_order(triptych, command: tuple, flags: tuple) -> None:
+    result = triptych(*command, "ab", "cd", *flags)  # the gateway streams the last first
+    assert (result.code, result.out, result.err) == (0, "AB\nCD\n", "")
+
+
+@WHOLE_OR_STREAMED
+def test_what_succeeded_is_printed_beside_the_failure_of_the_rest(triptych, flags: tuple) -> None:
+    result = triptych("translate", "a", "bad", "c", *flags)
     assert result.out == "A\nC\n"
     assert_one_line(result, "item 2: too long")
 
 
-@pytest.mark.parametrize("flags", [(), ("--stream",)])
+@WHOLE_OR_STREAMED
 def test_what_the_limit_of_tokens_cut_is_named_beside_the_results(triptych, flags: tuple) -> None:
     result = triptych("translate", "a", "cut", *flags)
     assert (result.code, result.out) == (0, "A\nCUT\n")
@@ -126,12 +132,16 @@ def test_translate_reports_lines_that_failed(triptych, tmp_path: Path) -> None:
     assert target.read_text() == "A\n\n"
 
 
-def test_caption_prints_names_when_there_are_several(triptych, tmp_path: Path) -> None:
+@WHOLE_OR_STREAMED
+def test_caption_prints_names_when_there_are_several(
+    triptych, tmp_path: Path, flags: tuple
+) -> None:
     first, second = tmp_path / "a.png", tmp_path / "b.png"
     first.write_bytes(b"12")
     second.write_bytes(b"123")
-    assert triptych("caption", first).out == "2 bytes\n"
-    assert triptych("caption", first, second).out == f"{first}\t2 bytes\n{second}\t3 bytes\n"
+    assert triptych("caption", first, *flags).out == "2 bytes\n"
+    result = triptych("caption", first, second, *flags)
+    assert result.out == f"{first}\t2 bytes\n{second}\t3 bytes\n"
 
 
 def test_caption_reads_an_image_from_stdin(triptych, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,11 +206,6 @@ def test_segment_prints_probabilities_or_writes_a_mask_of_the_pictures_size(
     assert_one_line(refused, "one label of one image, not 2")
 
 
-def test_generate_prints_a_line_for_each_prompt(triptych) -> None:
-    result = triptych("generate", "a", "b")
-    assert (result.code, result.out, result.err) == (0, "A\nB\n", "")
-
-
 def test_generate_sends_instruction_and_examples(triptych) -> None:
     result = triptych("generate", "c", "-i", "Do: ", "-e", "x => y", "-e", "z =>  w")
     assert result.out == "Do: x=y z= w C\n"
@@ -217,29 +222,11 @@ def test_generate_as_json_prints_the_response(triptych) -> None:
 
 
 class TestStream:
-    @pytest.mark.parametrize("command", ["translate", "generate"])
-    def test_prints_texts_in_order(self, triptych, command: str) -> None:
-        result = triptych(command, "ab", "cd", "--stream")  # the gateway sends the last first
-        assert (result.code, result.out, result.err) == (0, "AB\nCD\n", "")
-
-    def test_prints_names_of_several_images(self, triptych, tmp_path: Path) -> None:
-        first, second = tmp_path / "a.png", tmp_path / "b.png"
-        first.write_bytes(b"12")
-        second.write_bytes(b"123")
-        assert triptych("caption", first, "--stream").out == "2 bytes\n"
-        result = triptych("caption", first, second, "--stream")
-        assert result.out == f"{first}\t2 bytes\n{second}\t3 bytes\n"
-
     def test_as_json_prints_chunks_as_they_arrive(self, triptych) -> None:
         result = triptych("generate", "a", "b", "--stream", "--json")
         chunks = [json.loads(line) for line in result.out.splitlines()]
         assert [chunk["index"] for chunk in chunks] == [1, 1, 0, 0]
         assert chunks[1] == {"index": 1, "text": "", "finish_reason": "stop"}
-
-    def test_prints_what_it_can_and_fails_for_the_rest(self, triptych) -> None:
-        result = triptych("translate", "a", "bad", "c", "--stream")
-        assert result.out == "A\nC\n"
-        assert_one_line(result, "item 2: too long")
 
     def test_that_breaks_off_keeps_its_text_and_fails(self, triptych) -> None:
         result = triptych("generate", "break", "--stream")

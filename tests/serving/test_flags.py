@@ -69,6 +69,7 @@ def test_flags_win_over_the_environment(
     assert cli.run(["gateway", *flags]) == 0
     (settings,) = started
     assert (settings.http_port, settings.max_input_tokens) == (0, 77)
+    assert settings.task_limits.max_input_tokens == 77
     assert settings.json_output is True
     assert settings.cors_allow_origin == ("http://a", "http://b")
     assert settings.request_timeout == GatewaySettings.model_fields["request_timeout"].default

@@ -64,12 +64,6 @@ async def test_results_and_errors_come_back(pool: ProcessPool) -> None:
     assert any("Traceback" in note for note in error.value.__notes__)  # where it was
 
 
-async def test_one_process_serves_again_and_again(pool: ProcessPool) -> None:
-    first = await pool.run(os.getpid, expected_s=0)
-    assert first != os.getpid()
-    assert [await pool.run(os.getpid, expected_s=0) for _ in range(3)] == [first] * 3
-
-
 async def test_processes_start_before_they_are_needed(pool: ProcessPool) -> None:
     pool.start()
     await until(lambda: len(pool.pids) == 2)

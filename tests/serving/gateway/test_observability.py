@@ -100,17 +100,6 @@ async def test_a_task_that_fails_is_logged_counted_and_started_again(
     assert tasks.problem is None
 
 
-async def test_pauses_grow_and_are_shown(
-    tasks: BackgroundTasks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(background_tasks, "FIRST_PAUSE_S", 20.0)
-    task = Task(*FAILURES)
-    tasks.start("following", task.run)
-    await until(lambda: tasks.problem)
-    assert tasks.problem == "following failed (PermissionError)"
-    assert task.runs == 1
-
-
 async def test_a_task_ends_when_it_is_cancelled_whatever_it_raises_then(
     tasks: BackgroundTasks,
 ) -> None:
@@ -149,9 +138,10 @@ async def test_close_ends_those_that_wait_to_be_started_again(
     waiting, running = Task(*FAILURES), Task()
     started = [tasks.start("following", one.run) for one in (waiting, running)]
     await until(lambda: tasks.problem)
+    assert tasks.problem == "following failed (PermissionError)"
     await tasks.close()
     assert all(task.cancelled() for task in started)
-    assert (tasks.problem, running.is_cancelled) == (None, True)
+    assert (tasks.problem, running.is_cancelled, waiting.runs) == (None, True, 1)
 
 
 def values(metrics: Metrics) -> tuple[float, float]:

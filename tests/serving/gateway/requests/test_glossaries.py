@@ -73,18 +73,6 @@ async def test_put_list_get_use_delete(storing: Gateway) -> None:
     assert error_of(response)["field"] == "glossary_name"
 
 
-async def test_a_second_gateway_on_the_folder_sees_it_and_a_restart_too(
-    make_gateway: MakeGateway, tmp_path: Path
-) -> None:
-    first, second = (make_gateway(glossaries=tmp_path) for _ in range(2))
-    await first.http.put(PATH, json={"terms": {"uno": "one"}})
-    await translated(second)
-    assert forced(second) == [{"one", "One"}]
-    await first.http.put(PATH, json={"terms": {"uno": "single"}})
-    await translated(second)
-    assert forced(second) == [{"single", "Single"}]
-
-
 async def test_own_terms_count_before_stored_ones(storing: Gateway) -> None:
     await storing.http.put(PATH, json={"terms": TERMS | {"uno tres": "both"}})
     await translated(storing, "uno dos", glossary={"uno": "single"})

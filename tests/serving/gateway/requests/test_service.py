@@ -50,8 +50,6 @@ from tests.serving.gateway.conftest import (
 )
 from tests.serving.waiting import until
 from triptych import documents
-from triptych import triptych_pb2 as pb
-from triptych.client.conversion import from_proto, to_proto
 from triptych.messages import (
     Chunk,
     Generation,
@@ -63,8 +61,7 @@ from triptych.messages import (
 )
 from triptych.messages import Usage as MessagesUsage
 from triptych.tasks.caption import CaptionResponse
-from triptych.tasks.classify import ClassifyRequest, ClassifyResponse, TextPair
-from triptych.tasks.fill_mask import FilledMasks, MaskToken
+from triptych.tasks.classify import ClassifyResponse
 from triptych.tasks.generate import GenerateRequest, GenerateResponse
 from triptych.tasks.segment import SegmentResponse
 from triptych.tasks.translate import TranslateRequest
@@ -632,18 +629,3 @@ async def test_models_list_what_the_tasks_need(gateway: Gateway) -> None:
     assert taken["tiny-rerank", "rerank"] == ["query"]
     assert taken["tiny-answer", "answer"] == ["question"]
     assert taken["tiny-translate", "translate"] == ["texts"]
-
-
-def test_lists_of_lists_of_messages_survive_protobuf() -> None:
-    tokens = [MaskToken(token=str(i), token_id=i, score=0.5, text="x") for i in range(3)]
-    item = FilledMasks(index=1, masks=[tokens[:2], [], tokens[2:]])
-    packed = to_proto(item)
-    assert [len(row.values) for row in packed.masks] == [2, 0, 1]
-    assert from_proto(pb.FilledMasks.FromString(packed.SerializeToString()), FilledMasks) == item
-
-
-def test_pairs_survive_protobuf() -> None:
-    request = ClassifyRequest(pairs=[TextPair(first="a", second="b"), ["c", "d"]])
-    packed = to_proto(request)
-    assert [(pair.first, pair.second) for pair in packed.pairs] == [("a", "b"), ("c", "d")]
-    assert from_proto(packed, ClassifyRequest) == request

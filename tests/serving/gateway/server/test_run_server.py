@@ -347,20 +347,6 @@ async def test_versions_are_followed_after_a_failure(
     assert "following of versions failed" in caplog.text
 
 
-async def test_version_that_the_gateway_cannot_read_leaves_the_old_one(
-    settings: GatewaySettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with Running(settings) as running:
-        publish_version(settings.repository, 4)
-        tokenizer = manifest("translate", tokenizer=byte_level(settings.repository)).tokenizer
-        for file in tokenizer.files.values():
-            (settings.repository / "tiny-translate" / "4" / file).write_text("{}")
-        running.inference.served["tiny-translate"] = 4
-        await until(lambda: "cannot serve tiny-translate version 4" in caplog.text)
-        assert (await served_versions(running))[0] == 3
-        assert caplog.text.count("cannot serve tiny-translate version 4") == 1
-
-
 async def test_bundle_removed_from_repository_and_triton_is_served_no_more(
     settings: GatewaySettings,
 ) -> None:
