@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from inference.errors import InvalidRequest, PayloadTooLarge, TooLong
 from inference.processing.terms import composed
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
+from tests.serving.waiting import until
 
 
 def sleep(*arguments: object) -> None:
@@ -34,12 +35,6 @@ def sleep(*arguments: object) -> None:
 
 LIMITS = WorkLimits(memory_bytes=200_000_000, processor_s=1)
 WAIT_S = 30
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:

@@ -30,6 +30,7 @@ from serving.processes.process_table import (
 )
 from serving.processes.supervision import back_off_s, end_session, exit_reason, handle_signals
 from tests.serving.gateway.conftest import Gateway
+from tests.serving.triton.tiny import wait_until
 
 WITH_CHILD = """
 import signal, subprocess, sys
@@ -224,10 +225,7 @@ def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def await_arguments(started: list[subprocess.Popen[bytes]]) -> None:
     """`Popen` returns when exec closes its pipe, a moment before the kernel shows the arguments."""
-    deadline = time.monotonic() + 30
-    while not all(psutil.Process(each.pid).cmdline() for each in started):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: all(psutil.Process(each.pid).cmdline() for each in started))
 
 
 def test_children_of_all_threads_are_listed(sleepers: list[subprocess.Popen[bytes]]) -> None:
@@ -266,10 +264,7 @@ def test_members_of_a_session_are_listed_until_they_end() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, start_new_session=True
     ) as leader:
-        deadline = time.monotonic() + 30
-        while len(session_members(leader.pid)) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: len(session_members(leader.pid)) == 2)
         members = session_members(leader.pid)
         (child,) = children(leader.pid)
         assert sorted(members) == sorted([leader.pid, child])

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from serving.tensorrt import builder as library
 from serving.tensorrt.builder import Builds, Target
 from serving.tensorrt.plan_folder import PlanFolder, PlanKey, graph_hash
 from serving.tensorrt.plans import Plans, plan_folder, relative
-from tests.serving.triton.tiny import publish_times
+from tests.serving.triton.tiny import publish_times, wait_until
 
 
 class Builder:
@@ -288,10 +287,7 @@ def test_build_ends_with_its_killed_supervisor(tmp_path: Path, bundle: Bundle) -
         assert supervisor.stdout.readline() == "begun\n"
         assert running_with(str(bundle.folder), {"-u"})
         supervisor.kill()
-    deadline_s = time.monotonic() + 30
-    while running_with(str(bundle.folder), {"-u"}):
-        assert time.monotonic() < deadline_s, "the build goes on"
-        time.sleep(0.01)
+    wait_until(lambda: not running_with(str(bundle.folder), {"-u"}))
 
 
 @pytest.mark.parametrize(
