@@ -41,15 +41,6 @@ async def test_only_large_work_runs_in_a_thread(gateway: Gateway) -> None:
         assert await in_pool(size, threading.get_ident) != here
 
 
-async def test_concurrent_tokens_are_bounded(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(max_concurrent_tokens=10)
-    first = await gateway.held("/v1/translate", json={"texts": "a a a a a a"})
-    await gateway.post("/v1/translate", json={"texts": "a a a"}, status=429)
-    small = await gateway.held("/v1/translate", json={"texts": "a a"})
-    gateway.inference.hold.set()
-    assert (await first).status_code == (await small).status_code == 200
-
-
 async def test_long_paragraph_takes_turns(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_sequences=3)
     body = {"texts": "uno. dos. tres. cuatro. cinco. seis. siete"}

@@ -443,30 +443,21 @@ async def test_stream_of_a_replaced_process_fails(fake, inference, monkeypatch) 
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
-async def test_call_of_a_replaced_process_fails(fake, inference, call, monkeypatch) -> None:
+@pytest.mark.parametrize("now", ["1", None], ids=["replaced", "unloaded"])
+async def test_call_of_a_replaced_process_fails(fake, inference, call, now, monkeypatch) -> None:
     monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
     running = asyncio.create_task(send(inference, call, 30.0))
     async with asyncio.timeout(5):
         await fake.looked_at.wait()
         assert not running.done()
-        fake.incarnation = "1"
+        fake.incarnation = now
         with pytest.raises(Unavailable, match="was restarted") as caught:
             await running
     assert caught.value.retry_after_s
     fake.hangs = False
     fake.answer = response(embedding=np.zeros((2, 2), np.float32))
     assert (await inference.infer(BATCH, 5.0))[Role.EMBEDDING].shape == (2, 2)
-
-
-@pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
-async def test_call_of_an_unloaded_model_fails(fake, inference, call, monkeypatch) -> None:
-    monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
-    running = await begin(fake, inference, call)
-    async with asyncio.timeout(5):
-        fake.incarnation = None
-        with pytest.raises(Unavailable, match="was restarted"):
-            await running
 
 
 async def test_call_of_a_server_that_stops_may_finish(fake, inference, monkeypatch) -> None:
