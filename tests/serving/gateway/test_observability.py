@@ -412,13 +412,13 @@ def below(spans: list[CollectedSpan], parent: CollectedSpan) -> dict[str, Collec
     return {span.name: span for span in spans if span.parent_id == parent.span_id}
 
 
-def traced(make_gateway: MakeGateway, collector: Collector, **settings: object) -> Gateway:
-    return make_gateway(otlp_endpoint=collector.url, **settings)
+@pytest.fixture
+def traced(make_gateway: MakeGateway, collector: Collector) -> Gateway:
+    return make_gateway(otlp_endpoint=collector.url)
 
 
-async def test_spans_of_a_request(make_gateway: MakeGateway, collector: Collector) -> None:
-    gateway = traced(make_gateway, collector)
-    response = await gateway.http.post(
+async def test_spans_of_a_request(traced: Gateway, collector: Collector) -> None:
+    response = await traced.http.post(
         "/v1/translate",
         json={"texts": [SECRET]},
         headers={"traceparent": PARENT, "tracestate": "vendor=1"},
@@ -454,16 +454,13 @@ async def test_collector_on_this_machine_is_reached_without_a_proxy(
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    gateway = traced(make_gateway, collector)
+    gateway = make_gateway(otlp_endpoint=collector.url)
     await gateway.http.post("/v1/translate", json={"texts": [SECRET]})
     assert collector.wait(roots)
 
 
-async def test_spans_of_a_stream_end_with_it(
-    make_gateway: MakeGateway, collector: Collector
-) -> None:
-    gateway = traced(make_gateway, collector)
-    response = await gateway.http.post("/v1/generate", json={"prompts": [SECRET], "stream": True})
+async def test_spans_of_a_stream_end_with_it(traced: Gateway, collector: Collector) -> None:
+    response = await traced.http.post("/v1/generate", json={"prompts": [SECRET], "stream": True})
     assert "[DONE]" in response.text
     spans = collector.wait(roots)
     (root,) = roots(spans)
@@ -472,9 +469,8 @@ async def test_spans_of_a_stream_end_with_it(
     assert root.parent_id == ""
 
 
-async def test_spans_of_a_stateless_call(make_gateway: MakeGateway, collector: Collector) -> None:
-    gateway = traced(make_gateway, collector)
-    await gateway.http.post("/v1/embed", json={"texts": [SECRET, SECRET + " dos"]})
+async def test_spans_of_a_stateless_call(traced: Gateway, collector: Collector) -> None:
+    await traced.http.post("/v1/embed", json={"texts": [SECRET, SECRET + " dos"]})
     spans = collector.wait(roots)
     (root,) = roots(spans)
     calls = [span for span in spans if "triptych.rows" in span.attributes]
@@ -482,12 +478,11 @@ async def test_spans_of_a_stateless_call(make_gateway: MakeGateway, collector: C
     assert all(call.parent_id == root.span_id for call in calls)
 
 
-async def test_failures(make_gateway: MakeGateway, collector: Collector) -> None:
-    gateway = traced(make_gateway, collector)
-    gateway.inference.failures["tiny-translate"] = Unavailable("down", retry_after_s=1)
-    await gateway.http.post("/v1/translate", json={"texts": [SECRET]})
-    await gateway.http.post("/v1/translate", json={"texts": 7})
-    await gateway.http.get(f"/no/such/{SECRET}")
+async def test_failures(traced: Gateway, collector: Collector) -> None:
+    traced.inference.failures["tiny-translate"] = Unavailable("down", retry_after_s=1)
+    await traced.http.post("/v1/translate", json={"texts": [SECRET]})
+    await traced.http.post("/v1/translate", json={"texts": 7})
+    await traced.http.get(f"/no/such/{SECRET}")
     spans = collector.wait(lambda spans: len(roots(spans)) == 3)
     found = {
         (span.name, span.attributes["http.response.status_code"]): span for span in roots(spans)
@@ -501,7 +496,7 @@ async def test_failures(make_gateway: MakeGateway, collector: Collector) -> None
 
 
 async def test_spans_over_grpc(make_gateway: MakeGateway, collector: Collector) -> None:
-    async with Front(traced(make_gateway, collector, grpc_port=0)) as front:
+    async with Front(make_gateway(otlp_endpoint=collector.url, grpc_port=0)) as front:
         metadata = (("traceparent", PARENT),)
         await front.stub.Translate(pb.TranslateRequest(texts=[SECRET]), metadata=metadata)
         stream = front.stub.GenerateStream(pb.GenerateRequest(prompts=[SECRET]))
@@ -518,7 +513,7 @@ async def test_spans_over_grpc(make_gateway: MakeGateway, collector: Collector) 
 async def test_no_text_and_no_key_is_exported(
     make_gateway: MakeGateway, collector: Collector
 ) -> None:
-    gateway = traced(make_gateway, collector, api_key=SecretStr(KEY))
+    gateway = make_gateway(otlp_endpoint=collector.url, api_key=SecretStr(KEY))
     headers = {"authorization": f"Bearer {KEY}", "x-request-id": SECRET}
     for path, body in (
         ("/v1/translate", {"texts": [SECRET]}),
@@ -535,11 +530,10 @@ async def test_no_text_and_no_key_is_exported(
     assert KEY.encode() not in exported
 
 
-async def test_probes_are_not_traced(make_gateway: MakeGateway, collector: Collector) -> None:
-    gateway = traced(make_gateway, collector)
+async def test_probes_are_not_traced(traced: Gateway, collector: Collector) -> None:
     for path in ("/health", "/ready", "/metrics"):
-        await gateway.http.get(path)
-    await gateway.http.get("/v1/models")
+        await traced.http.get(path)
+    await traced.http.get("/v1/models")
     collector.wait(roots)
     assert [span.name for span in collector.spans] == ["GET /v1/models"]
 
@@ -550,7 +544,7 @@ async def test_sampling_by_the_standard_variables(
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-    gateway = traced(make_gateway, collector)
+    gateway = make_gateway(otlp_endpoint=collector.url)
     unsampled = await gateway.http.post("/v1/translate", json={"texts": [SECRET]})
     assert unsampled.headers["traceresponse"][-1] in "02"  # not sampled
     headers = {"traceparent": PARENT}
@@ -567,7 +561,7 @@ async def test_collector_that_hangs_delays_no_request(
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
     monkeypatch.setattr(service, "EXPORT_S", 0.1)
     collector.hold = threading.Event()
-    gateway = traced(make_gateway, collector)
+    gateway = make_gateway(otlp_endpoint=collector.url)
     for _ in range(30):  # more than the queue takes
         await gateway.post("/v1/translate", json={"texts": [SECRET]})
     assert not collector.spans

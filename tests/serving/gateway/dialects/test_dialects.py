@@ -263,8 +263,7 @@ async def test_libretranslates_fields_may_ask_for_nothing(gateway: Gateway) -> N
         for empty in (None, [], {}):
             await expect(gateway, "/translate", {**body, field: empty})
     await expect(gateway, "/translate", {**body, "format": "", "alternatives": ""})
-    for field, value in (("format", "pdf"), ("alternatives", -1), ("q", []), ("source", None)):
-        await expect(gateway, "/translate", {**body, field: value}, 400)
+    await expect(gateway, "/translate", {**body, "source": None}, 400)
 
 
 ROUTE = "/complete"

@@ -56,7 +56,6 @@ from triptych.messages import (
     ItemError,
     ModelList,
     Response,
-    TaskInputs,
     TokenLogprob,
 )
 from triptych.messages import Usage as MessagesUsage
@@ -539,18 +538,6 @@ class TestWhichModelAnswers:
         assert gateway.inference.calls == []
 
 
-class TestEmbed:
-    async def test_models_list_it_without_a_section(self, gateway: Gateway) -> None:
-        listed = ModelList.model_validate_json((await gateway.http.get("/v1/models")).content)
-        tasks = {model.id: model.tasks for model in listed.data}
-        assert tasks["tiny-zero-shot"] == ["zero-shot", "embed"]
-        assert tasks["tiny-translate"] == ["translate", "score"]
-        assert {model.id: model.inputs for model in listed.data}["tiny-zero-shot"] == [
-            TaskInputs(task="zero-shot", fields=["images"]),
-            TaskInputs(task="embed", fields=["texts", "images"]),
-        ]
-
-
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
     return make_gateway([*all_models(), *text_models()])
@@ -624,7 +611,11 @@ async def test_models_list_what_the_tasks_need(gateway: Gateway) -> None:
     assert by_name["tiny-rerank"].limits.max_documents == 1000
     assert by_name["tiny-answer"].limits.max_passages == 100
     assert by_name["tiny-translate"].mask_token is None
+    assert by_name["tiny-zero-shot"].tasks == ["zero-shot", "embed"], "one without a section"
+    assert by_name["tiny-translate"].tasks == ["translate", "score"]
     taken = {(model.id, one.task): one.fields for model in listing.data for one in model.inputs}
+    assert taken["tiny-zero-shot", "zero-shot"] == ["images"]
+    assert taken["tiny-zero-shot", "embed"] == ["texts", "images"]
     assert taken["tiny-classify", "classify"] == ["texts", "pairs"]
     assert taken["tiny-rerank", "rerank"] == ["query"]
     assert taken["tiny-answer", "answer"] == ["question"]
