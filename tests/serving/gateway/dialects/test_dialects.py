@@ -416,7 +416,7 @@ async def test_a_dialect_that_is_switched_off_has_no_paths(
     make_gateway: MakeGateway, name: str
 ) -> None:
     others = ",".join(one for one in DIALECTS if one != name)
-    gateway = make_gateway(dialects=others)
+    gateway = make_gateway(models(), dialects=others)
     for one, paths in PATHS.items():
         for path in paths:
             response = await gateway.http.post(path, json={})

@@ -206,6 +206,8 @@ async def test_unreadable_version_is_logged_once_and_followed_when_it_can_be_rea
     assert "cannot serve speaker version 2" in line
     assert catalog.version("speaker") == 1
     tokenizer.write_bytes(whole)
+    await follower._update_versions()
+    assert catalog.version("speaker") == 1, "it is read again with the repository only"
     await follower.update()
     assert catalog.version("speaker") == 2
 

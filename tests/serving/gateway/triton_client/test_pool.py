@@ -232,6 +232,18 @@ async def test_server_that_goes_moves_its_own_prefixes_alone(make: Make) -> None
     assert all(old is new for old, new in pairs if old is not servers[2])
 
 
+async def test_stream_goes_on_at_the_next_token_on_another_server(make: Make) -> None:
+    servers = make(*TWO)
+    servers[0].steps = asyncio.Semaphore(2)
+    work = asyncio.create_task(servers.tokens(call(*range(9))))
+    await until(lambda: servers[0].steps.locked())
+    await until(lambda: servers.pool.endpoints[0].in_flight == 1)
+    servers[0].state = Liveness.UNREACHABLE
+    servers[0].steps.release()
+    assert await work == list(range(9))
+    assert servers[1].streamed == [(0, 1)]
+
+
 async def test_refused_call_goes_to_another_server_at_once(make: Make) -> None:
     servers = make(*TWO)
     servers[0].failures[MODEL] = refused(is_not_loaded=True)
