@@ -97,16 +97,6 @@ async def test_canary_passes_the_queue(make_gateway: MakeGateway) -> None:
     assert [call.rows for call in gateway.inference.calls] == [1, 1, 1]
 
 
-async def test_deadline_is_504_and_ends_the_work(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(request_timeout=0.05)
-    gateway.inference.hold = asyncio.Event()
-    response = await gateway.http.post("/v1/translate", json=BODY)
-    assert (response.status_code, error_of(response)["type"]) == (504, "deadline_exceeded")
-    # On a busy machine the time may be up before the call was made.
-    assert gateway.inference.cancelled == len(gateway.inference.calls)
-    assert gateway.inference.running == 0
-
-
 async def test_disconnect_ends_the_work(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_requests=1)
     gateway.inference.hold = asyncio.Event()
