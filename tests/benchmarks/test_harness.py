@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from benchmarks.harness.closed_loop import (
 )
 from benchmarks.harness.machine import part_of
 from benchmarks.harness.system import System, start_systems
+from tests.collector import handled_by
 
 
 def load(system: System, model: str, cache: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -85,18 +86,11 @@ class Echo(BaseHTTPRequestHandler):
     def send_header(self, keyword: str, value: str) -> None:
         super().send_header(keyword.lower(), value)
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with handled_by(Echo) as url:
+        yield url.removeprefix("http://")
 
 
 def test_each_response_is_counted_once(address: str) -> None:

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from dataclasses import asdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import islice
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from benchmarks.speed.work import (
     varied_work,
 )
 from inference.processing.sentences import split_sentences
+from tests.collector import handled_by
 
 
 def _result(engine: str, batch: int, beams: int, *speeds: float, threads: int = 2) -> Result:
@@ -328,18 +329,10 @@ def test_arrivals_wait_for_no_answer() -> None:
             self.end_headers()
             self.wfile.write(b"{}")
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
     all_are_here = threading.Barrier(3)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Together)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        address = f"127.0.0.1:{server.server_port}"
-        replies = open_loop(address, "/", [(0.0, b"{}"), (0.0, b"{}"), (0.2, b"{}")])
-    finally:
-        server.shutdown()
-        server.server_close()
+    with handled_by(Together) as url:
+        asked = [(0.0, b"{}"), (0.0, b"{}"), (0.2, b"{}")]
+        replies = open_loop(url.removeprefix("http://"), "/", asked)
     assert [reply.body for reply in replies] == [b"{}"] * 3
     assert all(reply.first_s == reply.whole_s for reply in replies)
     assert sorted(reply.whole_s for reply in replies)[1] >= 0.19, "the first two wait for the third"
@@ -361,18 +354,9 @@ def test_a_stream_begins_with_its_first_text_and_ends_with_its_last_chunk() -> N
                 self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
     events = (b'{"content":""}', b'{"content":"w7"}', b'{"completion_tokens":1}')
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Stream)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        address = f"127.0.0.1:{server.server_port}"
-        replies = open_loop(address, "/", [(0.0, b"{}"), (0.4, b"{}")])
-    finally:
-        server.shutdown()
-        server.server_close()
+    with handled_by(Stream) as url:
+        replies = open_loop(url.removeprefix("http://"), "/", [(0.0, b"{}"), (0.4, b"{}")])
     assert len(replies) == 2
     for reply in replies:
         assert 0.1 <= reply.first_s <= reply.whole_s - 0.04

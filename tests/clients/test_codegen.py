@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from pydantic import Field
+from pydantic import Field, create_model
 
 from codegen.__main__ import LOCK, ROOT, generate
 from codegen.pages import with_settings, with_tables
@@ -93,56 +93,32 @@ def test_list_of_lists_of_messages_has_one_message_for_its_rows() -> None:
     assert [(field.name, field.type) for field in rows.fields] == [("values", "repeated Part")]
 
 
-def test_rows_and_a_message_of_the_same_name_are_refused() -> None:
-    class PartList(Message):
-        name: str
-
-    class ListedItem(Item):
-        list: PartList
-
-    class ListedResponse(Response[ListedItem]):
-        pass
-
-    task = Task("listed", "", OddRequest, ListedResponse, inputs="images")
-    with pytest.raises(ValueError, match="several messages are called PartList"):
-        proto_messages([ODD, task])
+def task_of(kind: Any) -> Task:
+    """A task whose items have one field of a type."""
+    item = create_model("OneItem", __base__=Item, field=(kind, ...))
+    response = create_model("OneResponse", __base__=Response[item])
+    return Task("one", "", OddRequest, response, inputs="images")
 
 
-@pytest.mark.parametrize("kind", [int, bool])
-def test_lists_of_lists_of_other_scalars_are_refused(kind: type) -> None:
-    class GridItem(Item):
-        grid: list[list[kind]]
-
-    class GridResponse(Response[GridItem]):
-        pass
-
-    with pytest.raises(TypeError, match="grid: lists of lists hold numbers, strings or messages"):
-        proto_messages([Task("grid", "", OddRequest, GridResponse, inputs="images")])
+@pytest.mark.parametrize("name", ["PartList", "Part"])
+def test_two_messages_of_one_name_are_refused(name: str) -> None:
+    """`PartList` is that of the rows of `OddItem.grid`."""
+    other = create_model(name, __base__=Message, other=(str, ...))
+    with pytest.raises(ValueError, match=f"several messages are called {name}$"):
+        proto_messages([ODD, task_of(other)])
 
 
-def test_type_without_counterpart_is_refused() -> None:
-    class BytesItem(Item):
-        data: bytes
-
-    class BytesResponse(Response[BytesItem]):
-        pass
-
-    with pytest.raises(TypeError, match="data"):
-        proto_messages([Task("bytes", "", OddRequest, BytesResponse, inputs="images")])
-
-
-def test_two_messages_of_one_name_are_refused() -> None:
-    class Part(Message):
-        other: str
-
-    class PartItem(Item):
-        part: Part
-
-    class PartResponse(Response[PartItem]):
-        pass
-
-    with pytest.raises(ValueError, match="several messages are called Part"):
-        proto_messages([ODD, Task("part", "", OddRequest, PartResponse, inputs="images")])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (list[list[int]], "field: lists of lists hold numbers, strings or messages"),
+        (list[list[bool]], "field: lists of lists hold numbers, strings or messages"),
+        (bytes, "field"),
+    ],
+)
+def test_type_without_counterpart_is_refused(kind: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        proto_messages([task_of(kind)])
 
 
 def test_removed_fields_are_reserved_in_the_text() -> None:
@@ -250,20 +226,20 @@ def published(
     return pool.FindFileByName(file.name)
 
 
-def test_edited_number_in_the_lock_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("lock", "changed", "problem"),
+    [
+        (LOCKED, {"number": 7}, r"M\.a is published as number 7; it cannot become 1"),
+        (LOCKED, {"type_": 8}, r"M\.a is published as bool; it cannot become string"),
+        ({"M": {}}, {}, r"M\.a = 1 is published, but not in the lock"),
+    ],
+)
+def test_entry_of_the_lock_that_was_edited_or_deleted_is_refused(
+    lock: dict[str, dict[str, LockedField]], changed: dict[str, int], problem: str
+) -> None:
     check_published(LOCKED, published())
-    with pytest.raises(LockError, match=r"M\.a is published as number 7; it cannot become 1"):
-        check_published(LOCKED, published(number=7))
-
-
-def test_edited_type_in_the_lock_is_refused() -> None:
-    with pytest.raises(LockError, match=r"M\.a is published as bool; it cannot become string"):
-        check_published(LOCKED, published(type_=8))
-
-
-def test_deleted_entry_of_the_lock_is_refused() -> None:
-    with pytest.raises(LockError, match=r"M\.a = 1 is published, but not in the lock"):
-        check_published({"M": {}}, published())
+    with pytest.raises(LockError, match=problem):
+        check_published(lock, published(**changed))
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,8 @@ def test_every_error_of_the_server_has_its_http_status_and_class(
         and not issubclass(kind, server.SetupError)
     ]
     assert len(kinds) > 10
+    statuses = {kind.wire: kind.http_status for kind in kinds if kind is not server.ServingError}
+    assert statuses == errors.STATUS_OF_TYPE
     for kind in kinds:
         body = pb.ErrorBody(type=kind.wire, message="why")
         code = grpc.StatusCode[kind.grpc_status]

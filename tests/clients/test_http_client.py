@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import inspect
 import json
 import ssl
@@ -96,29 +95,6 @@ def test_translate_sends_what_was_given_and_nothing_else(connect: Any) -> None:
     assert isinstance(response, TranslateResponse)
     assert response.data[0].text == "Hello."
     assert response.usage.prompt_tokens == 3
-
-
-def test_texts_may_be_any_iterable(connect: Any) -> None:
-    gateway = Gateway(ok(TRANSLATED))
-    connect(gateway).translate(text for text in ("a", "b"))
-    assert gateway.body["texts"] == ["a", "b"]
-
-
-def test_caption_sends_base64(connect: Any) -> None:
-    gateway = Gateway(ok({"model": "m", "data": [{"index": 0, "text": "a boat", "score": -2.5}]}))
-    response = connect(gateway).caption([b"png", b"gif"], max_new_tokens=5)
-    assert [base64.b64decode(image) for image in gateway.body["images"]] == [b"png", b"gif"]
-    assert gateway.body["max_new_tokens"] == 5
-    assert response.data[0].text == "a boat"
-
-
-def test_zero_shot_sends_labels_and_templates(connect: Any) -> None:
-    labels = [{"label": "x", "score": 0.75, "cosine": 0.3}]
-    gateway = Gateway(ok({"model": "m", "data": [{"index": 0, "labels": labels}]}))
-    response = connect(gateway).zero_shot(b"png", ["x", "y"], templates="a {}")
-    assert gateway.body["labels"] == ["x", "y"]
-    assert gateway.body["templates"] == ["a {}"]
-    assert response.data[0].labels[0].cosine == 0.3
 
 
 def test_models_sends_get(connect: Any) -> None:
@@ -235,17 +211,19 @@ def test_retries_are_bounded(connect: Any) -> None:
     assert len(gateway.requests) == QUICK.attempts
 
 
-@pytest.mark.parametrize("status", [422, 500, 504])
-def test_other_errors_are_raised_at_once(connect: Any, status: int) -> None:
-    gateway = Gateway(failed(status), ok(TRANSLATED))
-    with pytest.raises(errors.ApiError):
-        connect(gateway).translate("a")
-    assert len(gateway.requests) == 1
-
-
-def test_timeout_is_not_retried(connect: Any) -> None:
-    gateway = Gateway(httpx.ReadTimeout("slow"), ok(TRANSLATED))
-    with pytest.raises(errors.Timeout, match="no response from"):
+@pytest.mark.parametrize(
+    ("response", "kind", "message"),
+    [
+        *((status, errors.ApiError, "what, why") for status in (422, 500, 504)),
+        (httpx.ReadTimeout("slow"), errors.Timeout, "no response from"),
+    ],
+)
+def test_other_errors_are_raised_at_once(
+    connect: Any, response: int | Exception, kind: type[Exception], message: str
+) -> None:
+    first = failed(response) if isinstance(response, int) else response
+    gateway = Gateway(first, ok(TRANSLATED))
+    with pytest.raises(kind, match=message):
         connect(gateway).translate("a")
     assert len(gateway.requests) == 1
 
@@ -408,33 +386,28 @@ def test_the_wait_doubles_up_to_its_bound() -> None:
         assert len(set(waits)) > 1, "clients refused together retry together"
 
 
-def test_it_gives_up_after_the_last_attempt() -> None:
-    assert RULES.wait_s(4, overloaded()) is None
-    assert Retries(attempts=1).wait_s(1, ConnectionFailed("no")) is None
-
-
-def test_the_servers_word_is_kept() -> None:
-    assert RULES.wait_s(1, overloaded(2.5)) == 2.5
-    assert RULES.wait_s(3, overloaded(0.0)) == 0.0
-
-
-def test_too_long_retry_after_ends_the_retries() -> None:
-    assert RULES.wait_s(1, overloaded(3.5)) is None
-
-
 @pytest.mark.parametrize(
-    ("error", "again"),
+    ("failed", "error", "waits"),
     [
-        (ConnectionFailed("no"), True),
-        (Unavailable("draining", status=503, type="unavailable"), True),
-        (Timeout("late"), False),
-        (InvalidRequest("bad", status=422, type="invalid_request"), False),
-        (ServerError("bug", status=500, type="internal"), False),
-        (TriptychError("other"), False),
+        (4, overloaded(), False),  # the last attempt
+        (1, overloaded(2.5), 2.5),
+        (3, overloaded(0.0), 0.0),
+        (1, overloaded(3.5), False),  # longer than the longest wait
+        (1, ConnectionFailed("no"), True),
+        (1, Unavailable("draining", status=503, type="unavailable"), True),
+        (1, Timeout("late"), False),
+        (1, InvalidRequest("bad", status=422, type="invalid_request"), False),
+        (1, ServerError("bug", status=500, type="internal"), False),
+        (1, TriptychError("other"), False),
     ],
 )
-def test_only_what_may_pass_is_tried_again(error: TriptychError, again: bool) -> None:
-    assert (RULES.wait_s(1, error) is not None) == again
+def test_what_may_pass_is_tried_again_after_the_servers_wait(
+    failed: int, error: TriptychError, waits: bool | float
+) -> None:
+    wait_s = RULES.wait_s(failed, error)
+    assert (wait_s is not None) == (waits is not False)
+    if isinstance(waits, float):
+        assert wait_s == waits
 
 
 def test_a_call_is_sent_once_at_least() -> None:

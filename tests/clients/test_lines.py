@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triptych.commands.lines import LineProcessor, process_file
@@ -90,6 +90,7 @@ def test_outage_keeps_whole_batches_and_the_next_run_continues(source: Path, tar
 
 
 @given(cut=st.integers(min_value=0, max_value=len(EXPECTED)), size=st.integers(1, 9))
+@example(cut=len(EXPECTED), size=2)  # a finished file
 def test_a_crash_at_any_byte_loses_and_doubles_nothing(
     tmp_path_factory: pytest.TempPathFactory, cut: int, size: int
 ) -> None:
@@ -103,14 +104,6 @@ def test_a_crash_at_any_byte_loses_and_doubles_nothing(
     whole = EXPECTED[:cut].count("\n")
     left = [line for line in source.read_text().split("\n")[whole:] if line.strip()]
     assert list(chain.from_iterable(translator.sent)) == left
-
-
-def test_finished_file_sends_nothing(source: Path, target: Path) -> None:
-    run(Translator(), source, target)
-    translator = Translator()
-    run(translator, source, target)
-    assert translator.sent == []
-    assert target.read_text() == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -145,14 +138,6 @@ def test_a_refused_line_ends_it_by_number(source: Path, target: Path) -> None:
     with pytest.raises(TriptychError, match="line 3: too long"):
         run(Translator(), source, target)
     assert target.read_text() == "A\n\n"
-
-
-def test_keep_going_leaves_a_refused_line_blank(source: Path, target: Path) -> None:
-    source.write_text("a\n\nbad\nb\n")
-    processor = LineProcessor(Translator(), 2, keep_going=True)
-    process_file(processor, source, target)
-    assert target.read_text() == "A\n\n\nB\n"
-    assert processor.failed == [(3, "too long")]
 
 
 def test_line_that_is_not_utf8_is_named(source: Path, target: Path) -> None:

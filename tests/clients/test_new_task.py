@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import io
 import json
 import re
 import sys
@@ -380,7 +379,3 @@ class TestCommand:
         assert (code != 0, out) == (True, "")
         assert err.count("\n") == 1
         assert part in err
-
-    def test_reads_stdin(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sys, "stdin", io.StringIO("hola\n"))
-        assert run("shout-out", "-", "--mood", "m")[1].endswith("4.0 0.5\n")

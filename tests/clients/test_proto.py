@@ -19,6 +19,8 @@ from triptych.glossaries import messages as glossaries
 from triptych.messages import MAX_BEAMS, Continuation, Generation
 from triptych.tasks import TASKS
 from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
+from triptych.tasks.classify import ClassifyRequest, TextPair
+from triptych.tasks.fill_mask import FilledMasks, MaskToken
 from triptych.tasks.generate import Example, GenerateRequest, GenerateResponse
 from triptych.tasks.rerank import RerankRequest
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
@@ -143,6 +145,7 @@ def test_the_service_has_a_method_for_each_task() -> None:
 CHOSEN = messages.TokenLogprob(
     token="b", logprob=-0.5, top=[messages.TopToken(token="b", logprob=-0.5)]
 )
+RED = MaskToken(token="red", token_id=3, score=0.5, text="x")
 FULL = [
     TranslateRequest(
         model="m", texts=["a", "ñ"], source="es", target="en", num_beams=4, n=2,
@@ -236,6 +239,8 @@ FULL = [
         ]
     ),
     messages.ErrorBody(type="too_long", message="no"),
+    ClassifyRequest(pairs=[TextPair(first="a", second="b"), ["c", "d"]]),
+    FilledMasks(index=1, masks=[[RED, RED], [], [RED]]),
 ]  # fmt: skip
 
 
@@ -257,15 +262,15 @@ def test_invalid_base64_is_refused(image: str) -> None:
         to_proto(CaptionRequest(images=[image]))
 
 
-def test_an_empty_request_breaks_the_rules_of_the_message() -> None:
-    with pytest.raises(ValidationError, match="texts"):
-        from_proto(pb.TranslateRequest(), TranslateRequest)
-
-
-def test_an_out_of_range_number_breaks_the_rules_of_the_message() -> None:
-    request = pb.TranslateRequest(texts=["a"], num_beams=MAX_BEAMS + 1)
-    with pytest.raises(ValidationError, match="num_beams"):
-        from_proto(request, TranslateRequest)
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [({}, "texts"), ({"texts": ["a"], "num_beams": MAX_BEAMS + 1}, "num_beams")],
+)
+def test_a_request_that_breaks_the_rules_of_the_message_is_refused(
+    fields: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValidationError, match=named):
+        from_proto(pb.TranslateRequest(**fields), TranslateRequest)
 
 
 FIRST_VERSION = [

@@ -209,22 +209,6 @@ def test_response_that_is_no_stream_is_refused(connect: Any) -> None:
         connect(Gateway(httpx.Response(200, json={})))("generate_stream", "a")
 
 
-def test_generate_returns_a_typed_response() -> None:
-    item = {"index": 0, "text": "b", "finish_reason": "stop", "score": -0.5}
-    gateway = Gateway(httpx.Response(200, json={"model": "m", "data": [item]}))
-    with triptych.Client(URL, transport=httpx.MockTransport(gateway)) as client:
-        response = client.generate("a", n=1, stop="x", examples=[("p", "q")])
-    assert isinstance(response, GenerateResponse)
-    assert response.data[0].finish_reason == "stop"
-    assert gateway.body["n"] == 1
-
-
-@pytest.mark.parametrize("examples", [[("a",)], [("a", 1)]])
-def test_malformed_example_is_refused(examples: list) -> None:
-    with triptych.Client(URL) as client, pytest.raises((errors.InvalidArgument, ValueError)):
-        client.generate("a", examples=examples)
-
-
 class StreamingGateway(FakeGateway):
     """Sends `CHUNKS`; breaks after `breaks_after` of them."""
 
@@ -309,16 +293,3 @@ def test_closing_a_grpc_stream_cancels_it(
     assert not gateway.left.is_set()
     chunks.close()
     assert gateway.left.wait(10)
-
-
-def test_every_error_has_the_status_of_its_name() -> None:
-    from inference import errors as server
-
-    kinds = {
-        kind
-        for kind in vars(server).values()
-        if isinstance(kind, type)
-        and issubclass(kind, server.ServingError)
-        and not issubclass(kind, server.SetupError)
-    } - {server.ServingError}
-    assert {kind.wire: kind.http_status for kind in kinds} == errors.STATUS_OF_TYPE

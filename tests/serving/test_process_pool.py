@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from inference.errors import InvalidRequest, PayloadTooLarge, TooLong
 from inference.processing.terms import composed
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
+from tests.serving.waiting import until
 
 
 def sleep(*arguments: object) -> None:
@@ -34,12 +35,6 @@ def sleep(*arguments: object) -> None:
 
 LIMITS = WorkLimits(memory_bytes=200_000_000, processor_s=1)
 WAIT_S = 30
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:
@@ -62,12 +57,6 @@ async def test_results_and_errors_come_back(pool: ProcessPool) -> None:
     with pytest.raises(ZeroDivisionError) as error:
         await pool.run(divmod, 7, 0, expected_s=0)
     assert any("Traceback" in note for note in error.value.__notes__)  # where it was
-
-
-async def test_one_process_serves_again_and_again(pool: ProcessPool) -> None:
-    first = await pool.run(os.getpid, expected_s=0)
-    assert first != os.getpid()
-    assert [await pool.run(os.getpid, expected_s=0) for _ in range(3)] == [first] * 3
 
 
 async def test_processes_start_before_they_are_needed(pool: ProcessPool) -> None:

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,8 @@ from serving.gateway.server import worker_process
 from serving.process_pool import process
 from serving.processes.launcher import launch_command
 from serving.tensorrt import plans
+from tests.serving.test_process_pool import is_gone
+from tests.serving.triton.tiny import wait_until
 
 CHILD = """
 import os, pathlib, signal, sys
@@ -77,17 +78,9 @@ def child(folder: Path, name: str) -> int:
     return int((folder / name).read_text())
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 def assert_all_stopped(folder: Path) -> None:
     for name in ("one", "two"):
-        assert not is_alive(child(folder, name))
+        assert is_gone(child(folder, name))
         assert (folder / f"{name}.stopped").exists(), "was killed before it could stop"
 
 
@@ -105,7 +98,7 @@ def test_one_child_dead_stops_the_other(parent: subprocess.Popen[str], tmp_path:
     os.kill(child(tmp_path, "one"), signal.SIGKILL)
     assert parent.wait(20) == 1
     assert parent.stderr.read() == "one ended (killed by SIGKILL); stopped all\n"
-    assert not is_alive(child(tmp_path, "two"))
+    assert is_gone(child(tmp_path, "two"))
     assert (tmp_path / "two.stopped").exists()
 
 
@@ -128,10 +121,7 @@ def test_even_a_killed_parent_leaves_no_orphan(
 ) -> None:
     parent.kill()
     parent.wait(20)
-    deadline = time.monotonic() + 20
-    while any(is_alive(child(tmp_path, name)) for name in ("one", "two")):
-        assert time.monotonic() < deadline, "an orphan is left"
-        time.sleep(0.01)
+    wait_until(lambda: all(is_gone(child(tmp_path, name)) for name in ("one", "two")))
     assert_all_stopped(tmp_path)
 
 
@@ -145,7 +135,7 @@ def test_a_second_signal_does_not_wait_for_long(
         parent.wait(0.5)
     parent.send_signal(signal.SIGINT)
     assert parent.wait(20) == 130
-    assert not any(is_alive(child(tmp_path, name)) for name in ("one", "two"))
+    assert all(is_gone(child(tmp_path, name)) for name in ("one", "two"))
 
 
 STUBBORN = """
@@ -173,10 +163,7 @@ def test_a_second_signal_reaches_a_child_that_is_finishing_its_work(tmp_path: Pa
     )
     assert process.stdout.readline() == "ready\n"
     process.terminate()
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "two.asked").exists():
-        assert time.monotonic() < deadline, "the first signal did not arrive"
-        time.sleep(0.01)
+    wait_until((tmp_path / "two.asked").exists)
     process.terminate()
     assert process.wait(30) == 0
     assert_all_stopped(tmp_path)
@@ -214,7 +201,7 @@ def test_a_child_that_does_not_stop_is_reported_and_says_where_it_hangs(tmp_path
     assert process.returncode == 1
     assert errors.endswith("two, one did not stop in time: killed\n")
     assert errors.count(" in hangs\n") == 2
-    assert not any(is_alive(child(tmp_path, name)) for name in ("one", "two"))
+    assert all(is_gone(child(tmp_path, name)) for name in ("one", "two"))
 
 
 ROOT = Path(__file__).parents[2]

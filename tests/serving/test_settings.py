@@ -55,6 +55,10 @@ def test_collector_is_that_of_our_variable_then_that_of_opentelemetry(
     assert str(settings().otlp_endpoint) == "http://theirs:4318/"
     monkeypatch.setenv("TRIPTYCH_OTLP_ENDPOINT", "http://ours:4318")
     assert str(settings().otlp_endpoint) == "http://ours:4318/"
+    assert str(settings(otlp_endpoint="http://b:1").otlp_endpoint) == "http://b:1/"
+    monkeypatch.delenv("TRIPTYCH_OTLP_ENDPOINT")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    assert settings().otlp_endpoint is None
 
 
 def test_program_is_the_one_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,19 +102,6 @@ def test_every_setting_but_the_program_is_described_for_the_command_line() -> No
         assert {name for name, field in fields if not field.description} <= {"program"}
 
 
-def test_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRIPTYCH_MAX_INPUT_TOKENS", "77")
-    monkeypatch.setenv("TRIPTYCH_CORS_ALLOW_ORIGIN", "https://a.example,https://b.example")
-    monkeypatch.setenv("TRIPTYCH_JSON_OUTPUT", "true")
-    settings = GatewaySettings()
-    assert settings.max_input_tokens == settings.task_limits.max_input_tokens == 77
-    assert settings.cors_allow_origin == ("https://a.example", "https://b.example")
-    assert settings.json_output
-    assert settings.task_limits.max_best_of == settings.max_best_of
-    assert settings.task_limits.max_stop_sequences == settings.max_stop_sequences
-    assert GatewaySettings(max_input_tokens=5).max_input_tokens == 5
-
-
 def test_flags_are_text() -> None:
     settings = GatewaySettings(http_port="0", request_timeout="2.5", max_image_pixels="100")
     assert (settings.http_port, settings.request_timeout) == (0, 2.5)
@@ -132,6 +123,7 @@ def test_flags_are_text() -> None:
         {"triton": "a:1,b:2,a:1"},
         {"triton": ""},
         {"triton": "a:1,b:2", "triton_metrics": "a:3"},
+        {"otlp_endpoint": "collector:4318"},
         {"unknown": 1},
     ],
 )

@@ -30,6 +30,7 @@ from serving.processes.process_table import (
 )
 from serving.processes.supervision import back_off_s, end_session, exit_reason, handle_signals
 from tests.serving.gateway.conftest import Gateway
+from tests.serving.triton.tiny import wait_until
 
 WITH_CHILD = """
 import signal, subprocess, sys
@@ -81,6 +82,7 @@ def test_session_ends_with_its_leader() -> None:
         assert end_session(started, lambda: False)
         assert started.returncode == -signal.SIGTERM
         assert session_members(started.pid) == []
+        assert end_session(started, lambda: False), "it has ended"
 
 
 def test_deaf_session_is_killed_when_its_time_is_over() -> None:
@@ -108,12 +110,6 @@ def test_stacks_are_written_before_the_end_where_a_process_can(*, writes_stacks:
     with leader(first) as started:
         assert not end_session(started, lambda: True, writes_stacks=writes_stacks)
         assert (b"in <module>" in started.stderr.read()) is writes_stacks
-
-
-def test_process_that_has_ended_is_no_error() -> None:
-    with leader() as started:
-        end_session(started, lambda: False)
-        assert end_session(started, lambda: False)
 
 
 async def test_signals_are_handled_until_the_end_of_the_block(tmp_path: Path) -> None:
@@ -229,10 +225,7 @@ def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def await_arguments(started: list[subprocess.Popen[bytes]]) -> None:
     """`Popen` returns when exec closes its pipe, a moment before the kernel shows the arguments."""
-    deadline = time.monotonic() + 30
-    while not all(psutil.Process(each.pid).cmdline() for each in started):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: all(psutil.Process(each.pid).cmdline() for each in started))
 
 
 def test_children_of_all_threads_are_listed(sleepers: list[subprocess.Popen[bytes]]) -> None:
@@ -249,6 +242,7 @@ def test_an_ended_child_is_listed_without_arguments_until_it_is_reaped(
     assert children(os.getpid())[ended.pid] == ()
     ended.wait()
     assert ended.pid not in children(os.getpid())
+    assert children(ended.pid) == {}
 
 
 def test_child_is_running_until_it_ends_and_only_its_own_parent_s() -> None:
@@ -265,21 +259,12 @@ def test_child_is_running_until_it_ends_and_only_its_own_parent_s() -> None:
     assert not is_running_child(child.pid, os.getpid())
 
 
-def test_a_process_that_has_ended_has_no_children() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert children(ended.pid) == {}
-
-
 def test_members_of_a_session_are_listed_until_they_end() -> None:
     program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, start_new_session=True
     ) as leader:
-        deadline = time.monotonic() + 30
-        while len(session_members(leader.pid)) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: len(session_members(leader.pid)) == 2)
         members = session_members(leader.pid)
         (child,) = children(leader.pid)
         assert sorted(members) == sorted([leader.pid, child])
@@ -370,6 +355,5 @@ def test_reason_of_a_gateway_is_read() -> None:
 async def test_gateway_says_that_it_drains() -> None:
     gateway = Gateway([])
     gateway.service.is_draining = True
-    response = await gateway.http.get("/ready")
-    assert response.status_code == 503
+    response = await gateway.get("/ready", status=503)
     assert SHUTTING_DOWN in response.json()["error"]["message"]

@@ -92,9 +92,14 @@ def request_flags(task: Task) -> list[TaskFlag]:
             continue
         flags.append(field_flag(field, task.command.short.get(field.name)))
         if field.is_required and field.shape == "list" and field.type is str:
-            flags.append(_file_flag(field, takes_documents=field.name in task.documents))
+            takes_documents = field.name in task.documents
+            document = f", or a document ({', '.join(documents.TYPES)})" if takes_documents else ""
+            text = f"File with one {_singular(field.name)} per line{document}."
+            read = _lines_or_document if takes_documents else _lines
+            flags.append(_file_flag(field, text, read))
         if field.shape == "map" and field.key is str and field.type is str:
-            flags.append(_pairs_flag(field))
+            text = f'File with one "term{ARROW}rendering" per line, .tsv, .csv or .json.'
+            flags.append(_file_flag(field, text, _pairs))
     return flags
 
 
@@ -159,20 +164,11 @@ def check_required(task: Task, flags: Iterable[TaskFlag], values: dict[str, Any]
                 raise typer.BadParameter(f"no {field.name}: give {' or '.join(spellings)}")
 
 
-def _file_flag(field: MessageField, *, takes_documents: bool) -> TaskFlag:
+def _file_flag(field: MessageField, text: str, read: Callable[[Path], Any]) -> TaskFlag:
+    """The flag of a file that has entries of a list or map."""
     flag = f"--{field.name.replace('_', '-')}-file"
-    document = f", or a document ({', '.join(documents.TYPES)})" if takes_documents else ""
-    text = f"File with one {_singular(field.name)} per line{document}."
     info = typer.Option(flag, exists=True, dir_okay=False, help=text)
-    parameter = _parameter(f"{field.name}_file", Path | None, info)
-    return TaskFlag(field.name, flag, parameter, _lines_or_document if takes_documents else _lines)
-
-
-def _pairs_flag(field: MessageField) -> TaskFlag:
-    flag = f"--{field.name.replace('_', '-')}-file"
-    text = f'File with one "term{ARROW}rendering" per line, .tsv, .csv or .json.'
-    info = typer.Option(flag, exists=True, dir_okay=False, help=text)
-    return TaskFlag(field.name, flag, _parameter(f"{field.name}_file", Path | None, info), _pairs)
+    return TaskFlag(field.name, flag, _parameter(f"{field.name}_file", Path | None, info), read)
 
 
 def _parameter(name: str, annotation: Any, info: Any, default: Any = None) -> inspect.Parameter:

@@ -216,12 +216,6 @@ def test_what_speaks_another_protocol_is_refused(answer: bytes) -> None:
         assert address in str(raised.value)
 
 
-def test_a_port_without_a_process_is_refused() -> None:
-    address = f"127.0.0.1:{closed_port()}"
-    with pytest.raises(InvalidArgument, match="no process listens on that port"):
-        check_address(address)
-
-
 def test_silence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_address, "_TIMEOUT_S", 0.01)
     with (

@@ -272,6 +272,18 @@ class Gateway:
         await until(lambda: self.inference.running > before)
         return request
 
+    async def post(self, path: str, status: int = 200, **request: Any) -> httpx.Response:
+        """The response to a POST, which has this status."""
+        return _expect(status, await self.http.post(path, **request))
+
+    async def get(self, path: str, status: int = 200, **request: Any) -> httpx.Response:
+        """The response to a GET, which has this status."""
+        return _expect(status, await self.http.get(path, **request))
+
+    async def put(self, path: str, status: int = 200, **request: Any) -> httpx.Response:
+        """The response to a PUT, which has this status."""
+        return _expect(status, await self.http.put(path, **request))
+
     @property
     def exposed(self) -> str:
         """The metrics, as Prometheus reads them."""
@@ -280,6 +292,11 @@ class Gateway:
     async def close(self) -> None:
         await self.http.aclose()
         await self.service.close()
+
+
+def _expect(status: int, response: httpx.Response) -> httpx.Response:
+    assert response.status_code == status, response.text
+    return response
 
 
 class LentSlot(Slot):

@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from inference.errors import MalformedBody, PayloadTooLarge, Unavailable
 from serving.gateway.grpc import grpc_front, grpc_messages
@@ -147,21 +146,9 @@ async def test_refused_request_is_not_decoded(front: Front, method: str) -> None
     assert (code, body.type) == (grpc.StatusCode.UNAVAILABLE, "unavailable")
 
 
-async def test_key_is_checked_before_the_message_is_decoded(make_gateway: MakeGateway) -> None:
-    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
-        code, _, _ = await failure(raw_call(front, "Translate", b"\xff"))
-        assert code is grpc.StatusCode.UNAUTHENTICATED
-
-
 def raw_call(front: Front, method: str, data: bytes) -> grpc.aio.UnaryUnaryCall:
     """A call with bytes that need not be a message."""
     return front.channel.unary_unary(f"/{NAME}/{method}")(data)
-
-
-async def test_draining_is_unavailable(front: Front) -> None:
-    front.gateway.service.is_draining = True
-    code, _, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
-    assert code is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_bug_is_internal_without_its_text(front: Front) -> None:
@@ -354,14 +341,6 @@ async def test_watchers_share_one_check_and_are_bounded(
     for watch in watches:
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         watch.cancel()
-
-
-async def test_reflection_names_the_service(front: Front) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(front.channel)
-    requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
-    async for answer in stub.ServerReflectionInfo(iter(requests)):
-        names = {service.name for service in answer.list_services_response.service}
-        assert {NAME, "grpc.health.v1.Health"} <= names
 
 
 CHAT = pb.ChatRequest(

@@ -74,7 +74,7 @@ class Answering:
     """A gateway whose generators are engines, and the results that these had."""
 
     def __init__(self, gateway: Gateway, end_bias: float) -> None:
-        self.http = gateway.http
+        self.gateway = gateway
         self.results: list[Finished] = []
         self._rules: dict[str, Generation] = {}
         self._engines: dict[str, Engine] = {}
@@ -115,8 +115,7 @@ class Answering:
     async def post(self, path: str, body: dict[str, Any]) -> tuple[Any, tuple[str, int], Any]:
         """The answer, what the engine said of it, and the headers."""
         before = len(self.results)
-        response = await self.http.post(path, json=body)
-        assert response.status_code == 200, response.text
+        response = await self.gateway.post(path, json=body)
         said = self.expected(self.results[before:])
         if response.headers["content-type"].startswith("application/json"):
             return response.json(), said, response.headers
@@ -293,8 +292,7 @@ async def test_a_cut_alternative_is_in_libretranslates_header(answering: Answeri
 async def test_a_translated_file_has_the_reason_in_a_header(answering: Answering) -> None:
     form = {"source": "es", "target": "en"}
     files = {"file": ("a.txt", b"W1 w2. W3 w4 w5.")}
-    response = await answering.http.post("/translate_file", data=form, files=files)
-    assert response.status_code == 200, response.text
+    response = await answering.gateway.post("/translate_file", data=form, files=files)
     assert response.headers["x-finish-reason"] == answering.expected(answering.results)[0]
 
 
@@ -407,13 +405,11 @@ class Writing:
         self.ids = [*ids, END]
 
     async def post(self, path: str, **body: Any) -> Any:
-        response = await self.gateway.http.post(path, json=body)
-        assert response.status_code == 200, response.text
+        response = await self.gateway.post(path, json=body)
         return response.json()
 
     async def events(self, path: str, **body: Any) -> list[Any]:
-        response = await self.gateway.http.post(path, json={**body, "stream": True})
-        assert response.status_code == 200, response.text
+        response = await self.gateway.post(path, json={**body, "stream": True})
         lines = [line[5:] for line in response.text.split("\n") if line.startswith("data:")]
         return [json.loads(line) for line in lines if "[DONE]" not in line]
 

@@ -63,8 +63,7 @@ async def test_text_and_list_of_texts(gateway: Gateway) -> None:
 async def test_form_is_read_as_json_is(gateway: Gateway) -> None:
     fields = {"q": ["hola", "a\r\nb"], "source": "es", "target": "en", "alternatives": "1"}
     for form in ({"data": fields}, {"data": fields, "files": {"unused": b""}}):
-        response = await gateway.http.post("/translate", **form)
-        assert response.status_code == 200, response.text
+        response = await gateway.post("/translate", **form)
         assert response.json()["translatedText"] == ["hola", "a\nb"]
         assert response.json()["alternatives"] == [[], []]
 
@@ -276,8 +275,7 @@ async def test_bodies_that_cannot_be_read_are_refused(
     gateway: Gateway, content: bytes, kind: str
 ) -> None:
     headers = {"content-type": kind}
-    response = await gateway.http.post("/translate", content=content, headers=headers)
-    assert response.status_code == 400, response.text
+    response = await gateway.post("/translate", content=content, headers=headers, status=400)
     assert error_of(response)
 
 
@@ -393,8 +391,7 @@ async def test_texts_of_too_many_characters_are_refused_before_any_is_read(
 ) -> None:
     gateway = make_gateway([translator("spanish", ("es", "en"))])
     body = {"q": texts, "source": "es", "target": "en", "format": kind}
-    response = await gateway.http.post("/translate", json=body)
-    assert response.status_code == 400
+    response = await gateway.post("/translate", json=body, status=400)
     name = named.format("q" if kind == "text" else "segment")
     assert error_of(response).startswith(f"{name} has 450000 characters, at most 4096 tokens")
     assert gateway.inference.calls == []

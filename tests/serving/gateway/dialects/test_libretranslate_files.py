@@ -13,7 +13,12 @@ import httpx
 import pytest
 
 from inference.errors import Overloaded, PayloadTooLarge, UnknownRoute
-from serving.gateway.dialects.libretranslate.downloads import LIFETIME_S, Downloads, FolderDownloads
+from serving.gateway.dialects.libretranslate.downloads import (
+    LIFETIME_S,
+    Downloads,
+    DownloadStore,
+    FolderDownloads,
+)
 from tests.serving import document_samples
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.dialects.test_libretranslate import KEY, error_of, translator
@@ -146,26 +151,6 @@ async def test_settings_list_the_formats(gateway: Gateway) -> None:
     )
 
 
-def test_files_are_forgotten_and_bounded() -> None:
-    now = [0.0]
-    kept = Downloads(max_bytes=100, clock=lambda: now[0])
-    first, second = kept.put("a", b"1" * 40), kept.put("b", b"2" * 40)
-    with pytest.raises(Overloaded) as full:
-        kept.put("c", b"3" * 40)
-    assert full.value.retry_after_s == LIFETIME_S
-    assert kept.get(first) == ("a", b"1" * 40)
-    third = kept.put("c", b"3" * 40)  # in place of what has been fetched
-    with pytest.raises(UnknownRoute):
-        kept.get(first)
-    assert kept.get(second)[0] == "b"
-    with pytest.raises(PayloadTooLarge):
-        kept.put("d", b"4" * 101)
-    now[0] = LIFETIME_S + 1
-    with pytest.raises(UnknownRoute):
-        kept.get(third)
-    assert kept.put("e", b"5" * 100)
-
-
 def test_browsers_follow_the_address() -> None:
     with served() as address:
         files = {"file": ("a.txt", b"hola")}
@@ -181,19 +166,6 @@ async def test_address_is_the_one_that_a_proxy_publishes(
     response = await send(gateway, "a.txt", b"hola")
     address = response.json()["translatedFileUrl"]
     assert address.startswith("https://example.org/lt/download_file/")
-
-
-async def test_files_of_one_key_leave_room_for_those_of_others() -> None:
-    now = [0.0]
-    kept = Downloads(max_bytes=100, clock=lambda: now[0])
-    first = kept.put("a.txt", b"a" * 30, "alice")
-    now[0] = 10.0
-    with pytest.raises(Overloaded) as refused:
-        kept.put("a.txt", b"a" * 30, "alice")
-    assert refused.value.retry_after_s == LIFETIME_S - 10
-    kept.put("b.txt", b"b" * 50, "bob")
-    kept.get(first)
-    kept.put("a.txt", b"a" * 50, "alice")
 
 
 def form(*parts: tuple[str, str], size: int = 300_000) -> tuple[bytes, dict[str, str]]:
@@ -230,20 +202,15 @@ async def test_large_file_needs_its_key_before_it(
     gateway = make_gateway([translator("spanish", ("es", "en"))], api_key=KEY)
     body, kind = form(*fields)
     sent: list[int] = []
-    response = await gateway.http.post("/translate_file", content=chunks(body, sent), headers=kind)
-    assert response.status_code == status, response.text
+    response = await gateway.post(
+        "/translate_file", content=chunks(body, sent), headers=kind, status=status
+    )
     if status == 401:
         assert sum(sent) <= 80_000, "the rest is not read"
         assert "api_key before it" in error_of(response)
     headers = {"authorization": f"Bearer {KEY}", **kind}
     late, _ = form(("source", "es"), ("target", "en"))
     assert (await gateway.http.post("/translate_file", content=late, headers=headers)).is_success
-
-
-async def test_small_file_may_have_its_key_behind_it(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway([translator("spanish", ("es", "en"))], api_key=KEY)
-    response = await send(gateway, "a.txt", b"hola", {**FIELDS, "api_key": KEY})
-    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded"])
@@ -257,8 +224,7 @@ async def test_large_body_needs_its_key_in_the_header(make_gateway: MakeGateway,
     )
     assert (refused.status_code, "Authorization" in error_of(refused)) == (401, True)
     assert sum(sent) <= 80_000
-    declared = await gateway.http.post("/translate", content=body, headers={"content-type": kind})
-    assert declared.status_code == 401
+    await gateway.post("/translate", content=body, headers={"content-type": kind}, status=401)
     headers = {"content-type": kind, "authorization": f"Bearer {KEY}"}
     served = await gateway.http.post("/translate", content=body, headers=headers)
     assert served.status_code in (200, 400), "read, and refused for its length"
@@ -281,13 +247,18 @@ def clock() -> Clock:
     return Clock(1000)
 
 
-@pytest.fixture
-def workers(tmp_path: Path, clock: Clock) -> tuple[FolderDownloads, FolderDownloads]:
-    one, two = (FolderDownloads(tmp_path, 100, clock) for _ in range(2))
-    return one, two
+Workers = tuple[DownloadStore, DownloadStore]
 
 
-def test_any_worker_answers(workers: tuple[FolderDownloads, FolderDownloads]) -> None:
+@pytest.fixture(params=["memory", "folder"])
+def workers(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Workers:
+    """The store of one worker alone, in memory, or those of two that share a folder."""
+    if request.param == "memory":
+        return (Downloads(100, clock),) * 2
+    return FolderDownloads(tmp_path, 100, clock), FolderDownloads(tmp_path, 100, clock)
+
+
+def test_any_worker_answers(workers: Workers) -> None:
     one, two = workers
     keys = [one.put("a_en.txt", b"one"), two.put("a_en.txt", b"")]
     for _ in range(2):
@@ -295,9 +266,7 @@ def test_any_worker_answers(workers: tuple[FolderDownloads, FolderDownloads]) ->
             assert [worker.get(key) for key in keys] == [("a_en.txt", b"one"), ("a_en.txt", b"")]
 
 
-def test_files_are_forgotten_in_time(
-    workers: tuple[FolderDownloads, FolderDownloads], clock: Clock, tmp_path: Path
-) -> None:
+def test_files_are_forgotten_in_time(workers: Workers, clock: Clock, tmp_path: Path) -> None:
     one, two = workers
     first = one.put("a.txt", b"one")
     clock.now_s += LIFETIME_S / 2
@@ -308,13 +277,11 @@ def test_files_are_forgotten_in_time(
         two.get(first)
     assert two.get(second)[1] == b"two"
     clock.now_s += LIFETIME_S
-    two.forget()
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    two.put("a.txt", bytes(100))
+    assert sum(path.is_file() for path in tmp_path.rglob("*")) <= 1, "the others are forgotten"
 
 
-def test_size_is_of_all_workers(
-    workers: tuple[FolderDownloads, FolderDownloads], clock: Clock
-) -> None:
+def test_size_is_of_all_workers(workers: Workers, clock: Clock) -> None:
     one, two = workers
     with pytest.raises(PayloadTooLarge):
         one.put("a.txt", bytes(101))
@@ -334,30 +301,22 @@ def test_size_is_of_all_workers(
     "key",
     ["", ".", "..", "../counts", "a", "A" * 43, f"{'A' * 43}./x", f"{'A' * 43}.a\0", "/etc/passwd"],
 )
-def test_other_names_are_no_files(
-    workers: tuple[FolderDownloads, FolderDownloads], key: str
-) -> None:
+def test_other_names_are_no_files(workers: Workers, key: str) -> None:
     with pytest.raises(UnknownRoute):
         workers[0].get(key)
 
 
-def test_full_disk_is_an_overload(
-    workers: tuple[FolderDownloads, FolderDownloads],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_full_disk_is_an_overload(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(Overloaded):
-        workers[0].put("a.txt", b"one")
+        FolderDownloads(tmp_path).put("a.txt", b"one")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_files_of_one_key_leave_room_in_the_folder_for_those_of_others(
-    workers: tuple[FolderDownloads, FolderDownloads], clock: Clock
-) -> None:
+def test_files_of_one_key_leave_room_for_those_of_others(workers: Workers, clock: Clock) -> None:
     one, two = workers
     first = one.put("a.txt", b"a" * 30, "alice")
     clock.now_s += 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -136,13 +137,24 @@ async def test_stream_is_read_by_openais_client(
     assert (events[-1].choices == []) == with_usage
 
 
-async def test_stream_that_fails_raises_in_openais_client(
-    gateway: Gateway, client: openai.AsyncOpenAI
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("chat.completions", {"model": "tiny-chat", "messages": HELLO}),
+        ("completions", {"model": COMPLETER, "prompt": "a b"}),
+    ],
+)
+async def test_stream_that_fails_and_unknown_model_raise_in_openais_client(
+    gateway: Gateway, client: openai.AsyncOpenAI, kind: str, body: dict[str, Any]
 ) -> None:
+    create = attrgetter(kind)(client).create
     gateway.inference.breaks[2] = Overloaded("full")
-    stream = await client.chat.completions.create(model="tiny-chat", messages=HELLO, stream=True)
+    stream = await create(**body, stream=True)
     with pytest.raises(openai.APIError, match="full"):
         _ = [event async for event in stream]
+    with pytest.raises(openai.NotFoundError) as refused:
+        await create(**body | {"model": "absent"})
+    assert refused.value.code == "unknown_model"
 
 
 async def test_model_without_a_template_is_not_found(client: openai.AsyncOpenAI) -> None:
@@ -150,31 +162,6 @@ async def test_model_without_a_template_is_not_found(client: openai.AsyncOpenAI)
         await client.chat.completions.create(model="tiny-generate", messages=HELLO)
     assert refused.value.code == "model_not_chat"
     assert refused.value.param == "model"
-    with pytest.raises(openai.NotFoundError) as refused:
-        await client.chat.completions.create(model="absent", messages=HELLO)
-    assert refused.value.code == "unknown_model"
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"temperature": -1}, "temperature"),
-        ({"messages": []}, "messages"),
-        ({"messages": [{"role": "user", "content": "a " * 40}]}, "messages"),
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"top_logprobs": 2}, "top_logprobs"),
-        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
-        ({"n": 2, "stream": True}, "n"),
-    ],
-)
-async def test_invalid_fields_are_named_in_a_nested_error(
-    client: openai.AsyncOpenAI, fields: dict[str, object], param: str
-) -> None:
-    request = {"model": "tiny-chat", "messages": HELLO, **fields}
-    with pytest.raises(openai.UnprocessableEntityError) as refused:
-        await client.chat.completions.create(**request)
-    assert refused.value.param == param
-    assert refused.value.type == "invalid_request_error"
 
 
 async def test_failures_have_the_types_that_openais_client_knows(make_gateway: MakeGateway) -> None:
@@ -223,8 +210,7 @@ async def test_content_that_is_no_text_is_refused_by_name(
     gateway: Gateway, content: object, param: str, message: str
 ) -> None:
     body = {"model": "tiny-chat", "messages": [{"role": "user", "content": content}]}
-    response = await gateway.http.post("/v1/chat/completions", json=body)
-    assert response.status_code == 422
+    response = await gateway.post("/v1/chat/completions", json=body, status=422)
     error = response.json()["error"]
     assert error["param"] == param
     assert message in error["message"]
@@ -327,29 +313,6 @@ async def test_a_caption_is_streamed(captioner: openai.AsyncOpenAI) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"messages": picture() + picture()}, "messages"),
-        ({"messages": [{"role": "system", "content": "a"}, *picture()]}, "messages"),
-        ({"messages": [{**picture()[0], "role": "system"}]}, "messages"),
-        ({"logprobs": True}, "logprobs"),
-        ({"n": 2}, "n"),
-        ({"stop": "a"}, "stop"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
-        ({"messages": picture(" ".join(["a"] * 40))}, "messages"),
-    ],
-)
-async def test_what_a_captioner_cannot_do_is_refused_by_name(
-    captioner: openai.AsyncOpenAI, fields: dict[str, object], param: str
-) -> None:
-    request = {"model": "tiny-caption", "messages": picture(), **fields}
-    with pytest.raises(openai.UnprocessableEntityError) as refused:
-        await captioner.chat.completions.create(**request)
-    assert refused.value.param == param
-
-
-@pytest.mark.parametrize(
     ("fields", "is_sampled"),
     [
         ({"temperature": 0.7, "top_p": 0.9, "seed": 3}, True),
@@ -361,8 +324,7 @@ async def test_parameters_of_sampling_draw_a_caption(
 ) -> None:
     gateway = make_gateway()
     request = {"model": "tiny-caption", "messages": picture(), **fields}
-    response = await gateway.http.post("/v1/chat/completions", json=request)
-    assert response.status_code == 200, response.text
+    await gateway.post("/v1/chat/completions", json=request)
     options = gateway.inference.calls[0].options
     assert options.do_sample is is_sampled
     assert (options.temperature, options.seed) == ((0.7, 3) if is_sampled else (None, None))
@@ -473,48 +435,6 @@ async def test_stream_of_completions_is_read_by_openais_client(
     assert bool(events[-1].usage) == with_usage
 
 
-async def test_stream_of_completions_that_fails_raises_in_openais_client(
-    gateway: Gateway, client: openai.AsyncOpenAI
-) -> None:
-    gateway.inference.breaks[1] = Overloaded("full")
-    stream = await client.completions.create(model=COMPLETER, prompt="a b", stream=True)
-    with pytest.raises(openai.APIError, match="full"):
-        _ = [event async for event in stream]
-
-
-@pytest.mark.parametrize(
-    ("fields", "param", "message"),
-    [
-        ({"prompt": []}, "prompt", "at least 1 item"),
-        ({"prompt": [1, 2]}, "prompt", "token ids are not served"),
-        ({"prompt": [[1, 2]]}, "prompt", "token ids are not served"),
-        ({"prompt": "a " * 40}, "prompt.0", "tokens"),
-        ({"prompt": ["a", "a " * 40]}, "prompt.1", "tokens"),
-        ({"suffix": "b"}, "suffix", "leave suffix out"),
-        ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
-        ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
-        ({"n": 2, "stream": True}, "n", "stream"),
-        ({"tools": [{"type": "function"}]}, "tools", ""),
-    ],
-)
-async def test_invalid_fields_are_named(
-    client: openai.AsyncOpenAI, fields: dict[str, Any], param: str, message: str
-) -> None:
-    request: dict[str, Any] = {"model": COMPLETER, "prompt": "a", "extra_body": {}}
-    extra = {name: fields[name] for name in ("tools",) if name in fields}
-    given = {name: value for name, value in fields.items() if name not in extra}
-    with pytest.raises(openai.UnprocessableEntityError) as refused:
-        await client.completions.create(**request | given | {"extra_body": extra})
-    assert refused.value.param == param
-    assert message in str(refused.value)
-
-
-async def test_unknown_model_is_not_found(client: openai.AsyncOpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as refused:
-        await client.completions.create(model="absent", prompt="a")
-    assert refused.value.code == "unknown_model"
-
-
 async def test_retries_of_the_client_wait_as_long_as_they_are_told(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -552,16 +472,6 @@ async def test_embeddings_are_those_of_the_native_route(
     assert found.usage.prompt_tokens == found.usage.total_tokens > 0
 
 
-async def test_base64_holds_little_endian_float32(gateway: Gateway) -> None:
-    body = {"model": EMBEDDER, "input": "a", "encoding_format": "base64"}
-    response = await gateway.http.post("/v1/embeddings", json=body)
-    (item,) = response.json()["data"]
-    vector = np.frombuffer(base64.b64decode(item["embedding"]), "<f4")
-    np.testing.assert_allclose(
-        [vector], await native(gateway, model=EMBEDDER, texts="a"), atol=1e-7
-    )
-
-
 async def test_dimensions_are_the_first_numbers_at_unit_length(
     gateway: Gateway, client: openai.AsyncOpenAI
 ) -> None:
@@ -584,29 +494,6 @@ async def test_images_are_a_modality(gateway: Gateway, client: openai.AsyncOpenA
     np.testing.assert_allclose([found.data[0].embedding], wanted, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "message"),
-    [
-        ({"input": []}, "input", "at least 1 item"),
-        ({"input": [1, 2]}, "input", "token ids are not served"),
-        ({"input": "a " * 400}, "input.0", "tokens"),
-        ({"input": ["a", "a " * 400]}, "input.1", "tokens"),
-        ({"dimensions": 0}, "dimensions", "greater than or equal to 1"),
-        ({"dimensions": 4096}, "dimensions", "have 3"),
-        ({"encoding_format": "int8"}, "encoding_format", "'float' or 'base64'"),
-        ({"extra_body": {"modality": "sound"}}, "modality", "'text' or 'image'"),
-    ],
-)
-async def test_invalid_fields_of_embeddings_are_named(
-    client: openai.AsyncOpenAI, fields: dict[str, Any], param: str, message: str
-) -> None:
-    request: dict[str, Any] = {"model": EMBEDDER, "input": "a"}
-    with pytest.raises(openai.UnprocessableEntityError) as refused:
-        await client.embeddings.create(**request | fields)
-    assert refused.value.param == param
-    assert message in str(refused.value)
-
-
 async def test_what_is_no_image_is_refused(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.APIStatusError) as refused:
         await client.embeddings.create(
@@ -614,3 +501,65 @@ async def test_what_is_no_image_is_refused(client: openai.AsyncOpenAI) -> None:
         )
     assert refused.value.status_code == 415
     assert refused.value.param == "input.0"
+
+
+LONG = "a " * 40
+TOOL = {"extra_body": {"tools": [{"type": "function"}]}}
+CHAT = {"model": "tiny-chat", "messages": HELLO}
+CAPTION = {"model": "tiny-caption", "messages": picture()}
+COMPLETION = {"model": COMPLETER, "prompt": "a"}
+EMBEDDING = {"model": EMBEDDER, "input": "a"}
+
+
+@pytest.mark.parametrize(
+    ("required", "fields", "param", "message"),
+    [
+        (CHAT, {"temperature": -1}, "temperature", ""),
+        (CHAT, {"messages": []}, "messages", ""),
+        (CHAT, {"messages": [{"role": "user", "content": LONG}]}, "messages", ""),
+        (CHAT, TOOL, "tools", ""),
+        (CHAT, {"top_logprobs": 2}, "top_logprobs", ""),
+        (CHAT, {"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens", ""),
+        (CHAT, {"n": 2, "stream": True}, "n", ""),
+        (CAPTION, {"messages": picture() + picture()}, "messages", ""),
+        (CAPTION, {"messages": [{"role": "system", "content": "a"}, *picture()]}, "messages", ""),
+        (CAPTION, {"messages": [{**picture()[0], "role": "system"}]}, "messages", ""),
+        (CAPTION, {"logprobs": True}, "logprobs", ""),
+        (CAPTION, {"n": 2}, "n", ""),
+        (CAPTION, {"stop": "a"}, "stop", ""),
+        (CAPTION, {"response_format": {"type": "json_object"}}, "response_format", ""),
+        (CAPTION, {"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens", ""),
+        (CAPTION, {"messages": picture(LONG.strip())}, "messages", ""),
+        (COMPLETION, {"prompt": []}, "prompt", "at least 1 item"),
+        (COMPLETION, {"prompt": [1, 2]}, "prompt", "token ids are not served"),
+        (COMPLETION, {"prompt": [[1, 2]]}, "prompt", "token ids are not served"),
+        (COMPLETION, {"prompt": LONG}, "prompt.0", "tokens"),
+        (COMPLETION, {"prompt": ["a", LONG]}, "prompt.1", "tokens"),
+        (COMPLETION, {"suffix": "b"}, "suffix", "leave suffix out"),
+        (COMPLETION, {"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        (COMPLETION, {"logprobs": 21}, "logprobs", "less than or equal to 20"),
+        (COMPLETION, {"n": 2, "stream": True}, "n", "stream"),
+        (COMPLETION, TOOL, "tools", ""),
+        (EMBEDDING, {"input": []}, "input", "at least 1 item"),
+        (EMBEDDING, {"input": [1, 2]}, "input", "token ids are not served"),
+        (EMBEDDING, {"input": LONG * 10}, "input.0", "tokens"),
+        (EMBEDDING, {"input": ["a", LONG * 10]}, "input.1", "tokens"),
+        (EMBEDDING, {"dimensions": 0}, "dimensions", "greater than or equal to 1"),
+        (EMBEDDING, {"dimensions": 4096}, "dimensions", "have 3"),
+        (EMBEDDING, {"encoding_format": "int8"}, "encoding_format", "'float' or 'base64'"),
+        (EMBEDDING, {"extra_body": {"modality": "sound"}}, "modality", "'text' or 'image'"),
+    ],
+)
+async def test_invalid_fields_are_named_in_a_nested_error(
+    captioner: openai.AsyncOpenAI,
+    required: dict[str, Any],
+    fields: dict[str, Any],
+    param: str,
+    message: str,
+) -> None:
+    kinds = {"messages": "chat.completions", "prompt": "completions", "input": "embeddings"}
+    (kind,) = (kinds[name] for name in kinds if name in required)
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        await attrgetter(kind)(captioner).create(**required | fields)
+    assert (refused.value.param, refused.value.type) == (param, "invalid_request_error")
+    assert message in str(refused.value)

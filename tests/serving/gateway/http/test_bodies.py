@@ -408,6 +408,7 @@ async def test_unknown_path_is_404(gateway: Gateway, path: str) -> None:
         ("GET", "/v1/translate", "POST"),
         ("DELETE", "/v1/models", "GET"),
         ("POST", "/health", "GET, HEAD"),
+        ("PATCH", "/openapi.json", "GET, HEAD"),
         ("OPTIONS", "/v1/glossaries/a", "DELETE, GET, PUT"),
     ],
 )
@@ -417,33 +418,6 @@ async def test_wrong_method_is_405_with_all_that_are_allowed(
     response = await gateway.http.request(verb, path)
     assert (response.status_code, error_of(response)["type"]) == (405, "method_not_allowed")
     assert response.headers["allow"] == allowed
-
-
-async def test_body_is_counted_whatever_length_is_declared(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(payload_limit=1024)
-    sent = 0
-
-    async def endless():
-        nonlocal sent
-        while True:
-            sent += 100
-            yield b" " * 100
-
-    response = await gateway.http.post("/v1/translate", content=endless(), headers=JSON)
-    assert (response.status_code, error_of(response)["type"]) == (413, "payload_too_large")
-    assert sent < 3000
-
-
-async def test_body_declared_too_large_is_refused_unread(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(payload_limit=1024)
-
-    async def unread():
-        raise AssertionError("the body was read")
-        yield b""
-
-    headers = {**JSON, "content-length": "1025"}
-    response = await gateway.http.post("/v1/translate", content=unread(), headers=headers)
-    assert response.status_code == 413
 
 
 @pytest.mark.parametrize("path", ["/v1/caption", "/v1/zero-shot"])
@@ -507,8 +481,7 @@ async def test_json_under_another_content_type_is_415(gateway: Gateway, kind: st
 async def test_content_types_of_json(gateway: Gateway, kind: str) -> None:
     headers = {"content-type": kind}
     body = b'{"texts": "a"}'
-    response = await gateway.http.post("/v1/translate", content=body, headers=headers)
-    assert response.status_code == 200
+    await gateway.post("/v1/translate", content=body, headers=headers)
 
 
 async def test_multipart_without_images_is_422(gateway: Gateway) -> None:
@@ -571,8 +544,7 @@ async def test_repeated_field_of_a_form_is_refused_by_name(gateway: Gateway) -> 
         ("prompt", (None, "a")),
         ("prompt", (None, "b")),
     ]
-    response = await gateway.http.post("/v1/caption", files=files)
-    assert response.status_code == 422
+    response = await gateway.post("/v1/caption", files=files, status=422)
     assert error_of(response)["field"] == "prompt"
     assert "2 times" in error_of(response)["message"]
 

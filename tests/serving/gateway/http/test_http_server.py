@@ -204,12 +204,6 @@ async def test_what_is_not_http_gets_400() -> None:
         assert (status_of(answer), error_of(answer)["type"]) == (400, "malformed_body")
 
 
-async def test_upgrade_is_answered_as_a_request_without_it() -> None:
-    async with served() as server:
-        upgrade = b"GET / HTTP/1.1\r\nconnection: close, upgrade\r\nupgrade: websocket\r\n\r\n"
-        assert status_of(await server.exchanged(upgrade)) == 200
-
-
 UPGRADES = [
     b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AA\r\n",
     b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n",

@@ -151,8 +151,7 @@ async def test_image_is_fetched(caller: Caller, server: ImageServer) -> None:
 async def test_urls_are_off_by_default(make_gateway: MakeGateway, server: ImageServer) -> None:
     gateway = make_gateway()
     body = {"images": [f"http://127.0.0.1:{server.port}/red.png"]}
-    response = await gateway.http.post("/v1/caption", json=body)
-    assert response.status_code == 422
+    response = await gateway.post("/v1/caption", json=body, status=422)
     assert "not fetched from a URL" in error_of(response)["message"]
     assert not server.requests
 
@@ -179,8 +178,7 @@ async def test_every_route_with_images_takes_urls(
     caller.gateway.service.catalog.put(box_writer())
     text = json.dumps(body).replace("URL", caller.url)
     headers = {"content-type": "application/json"}
-    response = await caller.gateway.http.post(route, content=text, headers=headers)
-    assert response.status_code == 200, response.text
+    response = await caller.gateway.post(route, content=text, headers=headers)
     assert expected in response.text
     assert len(server.requests) == 1
 
@@ -196,26 +194,21 @@ async def test_url_in_a_form_and_of_a_stream(caller: Caller, server: ImageServer
     assert len(server.requests) == 2
 
 
-INTERNAL = ("127.0.0.1", "::ffff:127.0.0.1", "10.0.0.1", "169.254.169.254")
-
-
-@pytest.mark.parametrize("address", INTERNAL)
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        *(["127.0.0.1"], ["::ffff:127.0.0.1"], ["10.0.0.1"], ["169.254.169.254"]),
+        ["8.8.8.8", "127.0.0.1"],
+    ],
+)
 async def test_listed_host_with_an_internal_address_is_refused(
-    make_gateway: MakeGateway, server: ImageServer, address: str
+    make_gateway: MakeGateway, server: ImageServer, addresses: list[str]
 ) -> None:
     caller = Caller(make_gateway, server, image_url_networks="")
-    caller.use(Names(images_test=[[address]]))
+    caller.use(Names(images_test=[addresses]))
     error = await caller.refused(caller.url)
     assert "no public address" in error["message"]
     assert not server.requests
-
-
-async def test_one_internal_address_among_public_ones_is_refused(
-    make_gateway: MakeGateway, server: ImageServer
-) -> None:
-    caller = Caller(make_gateway, server, image_url_networks="")
-    caller.use(Names(images_test=[["8.8.8.8", "127.0.0.1"]]))
-    assert "no public address" in (await caller.refused(caller.url))["message"]
 
 
 async def test_name_that_changes_after_the_check_gains_nothing(
@@ -382,12 +375,12 @@ async def test_slow_server_does_not_outlast_its_request(
         pass
 
     server.answers["/silent"] = silent
-    response = await caller.gateway.http.post(
+    await caller.gateway.post(
         "/v1/caption",
         json={"images": [f"{caller.origin}/silent"]},
         headers={"x-request-timeout": "0.2"},
+        status=504,
     )
-    assert response.status_code == 504
 
 
 @pytest.mark.parametrize(
@@ -418,8 +411,7 @@ async def test_pixels_are_limited_as_in_uploads(
     make_gateway: MakeGateway, server: ImageServer
 ) -> None:
     caller = Caller(make_gateway, server, max_image_pixels=1)
-    response = await caller.gateway.http.post("/v1/caption", json={"images": [caller.url]})
-    assert response.status_code == 413
+    await caller.gateway.post("/v1/caption", json={"images": [caller.url]}, status=413)
 
 
 async def test_server_that_is_down(caller: Caller, server: ImageServer) -> None:
@@ -441,8 +433,7 @@ async def test_too_many_images_are_refused_before_any_is_fetched(
     make_gateway: MakeGateway, server: ImageServer
 ) -> None:
     caller = Caller(make_gateway, server, max_client_batch_size=2)
-    response = await caller.gateway.http.post("/v1/caption", json={"images": [caller.url] * 3})
-    assert response.status_code == 422
+    await caller.gateway.post("/v1/caption", json={"images": [caller.url] * 3}, status=422)
     assert not server.requests
 
 

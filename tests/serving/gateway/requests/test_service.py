@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,21 +50,17 @@ from tests.serving.gateway.conftest import (
 )
 from tests.serving.waiting import until
 from triptych import documents
-from triptych import triptych_pb2 as pb
-from triptych.client.conversion import from_proto, to_proto
 from triptych.messages import (
     Chunk,
     Generation,
     ItemError,
     ModelList,
     Response,
-    TaskInputs,
     TokenLogprob,
 )
 from triptych.messages import Usage as MessagesUsage
 from triptych.tasks.caption import CaptionResponse
-from triptych.tasks.classify import ClassifyRequest, ClassifyResponse, TextPair
-from triptych.tasks.fill_mask import FilledMasks, MaskToken
+from triptych.tasks.classify import ClassifyResponse
 from triptych.tasks.generate import GenerateRequest, GenerateResponse
 from triptych.tasks.segment import SegmentResponse
 from triptych.tasks.translate import TranslateRequest
@@ -265,6 +262,8 @@ async def test_shutdown_ends_answers_and_streams_with_an_error() -> None:
         await stream.first()
     await stream.close()
     assert await running.service.admission.wait_until_drained(0)
+    with pytest.raises(Unavailable):
+        running.service.admission.check()
     assert (running.inference.running, running.held) == (0, (0, 0))
     await running.service.close()
 
@@ -373,12 +372,6 @@ async def test_name_of_a_glossary_is_refused_where_none_are_stored(gateway: Gate
         await gateway.service.add_stored_terms(TaskRequest(TASKS["translate"], message, ROUTE))
 
 
-async def test_closed_service_has_closed_its_connection(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway()
-    await gateway.service.close()
-    assert gateway.inference.is_closed
-
-
 def test_chunks_that_are_ready_together_are_merged() -> None:
     entry = TokenLogprob(token="b", logprob=-1.0)
     chunks = [
@@ -430,8 +423,7 @@ async def test_second_request_embeds_images_only(gateway: Gateway) -> None:
 async def test_masks_are_made_of_labels_that_are_embedded_once(make_gateway: MakeGateway) -> None:
     gateway = make_gateway([served(segmenter())])
     body = {"images": RED, "labels": ["a", "b"]}
-    first = await gateway.http.post("/v1/segment", json=body)
-    assert first.status_code == 200
+    first = await gateway.post("/v1/segment", json=body)
     (item,) = SegmentResponse.model_validate_json(first.content).data
     assert [mask.label for mask in item.masks or ()] == ["a", "b"]
     assert (item.width, item.height, item.mask_width, item.mask_height) == (6, 5, 3, 2)
@@ -444,7 +436,8 @@ async def test_masks_are_made_of_labels_that_are_embedded_once(make_gateway: Mak
 
 
 async def test_models_lists_tasks_and_limits(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(max_client_batch_size=7, max_input_tokens=10, max_image_pixels=99)
+    own = {"max_client_batch_size": 7, "max_stop_sequences": 3, "max_best_of": 2}
+    gateway = make_gateway(max_input_tokens=10, max_image_pixels=99, **own)
     response = await gateway.http.get("/v1/models")
     listing = ModelList.model_validate_json(response.content)
     by_name = {model.id: model for model in listing.data}
@@ -452,7 +445,9 @@ async def test_models_lists_tasks_and_limits(make_gateway: MakeGateway) -> None:
     assert translator.languages == [["es", "en"]]
     assert translator.limits.max_input_tokens == 10  # the gateway's is tighter than the model's 12
     assert translator.limits.max_client_batch_size == 7
-    assert translator.limits.max_image_pixels is None
+    assert (translator.limits.max_image_pixels, translator.limits.max_best_of) == (None, None)
+    generator = by_name["tiny-generate"]
+    assert (generator.limits.max_stop_sequences, generator.limits.max_best_of) == (3, 2)
     assert by_name["tiny-zero-shot"].limits.max_labels == 1000
     assert by_name["tiny-caption"].limits.max_image_pixels == 99
 
@@ -481,21 +476,22 @@ class TestWhichModelAnswers:
         assert (await self.ask(gateway, source="es")).json()["model"] == "es-en"
         assert (await self.ask(gateway)).json()["model"] == "es-en"
 
-    async def test_several_without_default_names_them(self, make_gateway: MakeGateway) -> None:
-        response = await self.ask(make_gateway(self.models()), source="es")
-        assert response.status_code == 422
-        assert "es-en, es-en-big" in response.json()["error"]["message"]
-
-    async def test_unknown_pair_names_the_known(self, make_gateway: MakeGateway) -> None:
-        response = await self.ask(make_gateway(self.models()), source="fr")
-        assert response.status_code == 422
-        assert "en-de, es-en" in response.json()["error"]["message"]
-        assert response.json()["error"]["field"] == "source"
-
-    async def test_named_model_of_another_pair_is_refused(self, make_gateway: MakeGateway) -> None:
-        response = await self.ask(make_gateway(self.models()), model="en-de", target="en")
-        assert response.status_code == 422
-        assert response.json()["error"]["message"] == "en-de translates en-de only"
+    @pytest.mark.parametrize(
+        ("fields", "field", "message"),
+        [
+            ({"source": "es"}, "model", "es-en, es-en-big"),
+            ({"source": "fr"}, "source", "en-de, es-en"),
+            ({"model": "en-de", "target": "en"}, "target", "^en-de translates en-de only$"),
+            ({"model": "tiny-caption"}, "model", "caption"),
+        ],
+    )
+    async def test_none_that_fits_or_several_are_refused_by_name(
+        self, make_gateway: MakeGateway, fields: dict[str, str], field: str, message: str
+    ) -> None:
+        gateway = make_gateway([*self.models(), *all_models()])
+        response = await self.ask(gateway, **fields)
+        assert (response.status_code, error_of(response)["field"]) == (422, field)
+        assert re.search(message, error_of(response)["message"])
 
     async def test_two_translate_one_after_the_other(
         self, make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
@@ -540,23 +536,6 @@ class TestWhichModelAnswers:
         assert response.status_code == 422
         assert reason in error_of(response)["message"]
         assert gateway.inference.calls == []
-
-    async def test_model_of_another_task_is_refused(self, gateway: Gateway) -> None:
-        response = await self.ask(gateway, model="tiny-caption")
-        assert response.status_code == 422
-        assert response.json()["error"]["field"] == "model"
-
-
-class TestEmbed:
-    async def test_models_list_it_without_a_section(self, gateway: Gateway) -> None:
-        listed = ModelList.model_validate_json((await gateway.http.get("/v1/models")).content)
-        tasks = {model.id: model.tasks for model in listed.data}
-        assert tasks["tiny-zero-shot"] == ["zero-shot", "embed"]
-        assert tasks["tiny-translate"] == ["translate", "score"]
-        assert {model.id: model.inputs for model in listed.data}["tiny-zero-shot"] == [
-            TaskInputs(task="zero-shot", fields=["images"]),
-            TaskInputs(task="embed", fields=["texts", "images"]),
-        ]
 
 
 @pytest.fixture
@@ -632,23 +611,12 @@ async def test_models_list_what_the_tasks_need(gateway: Gateway) -> None:
     assert by_name["tiny-rerank"].limits.max_documents == 1000
     assert by_name["tiny-answer"].limits.max_passages == 100
     assert by_name["tiny-translate"].mask_token is None
+    assert by_name["tiny-zero-shot"].tasks == ["zero-shot", "embed"], "one without a section"
+    assert by_name["tiny-translate"].tasks == ["translate", "score"]
     taken = {(model.id, one.task): one.fields for model in listing.data for one in model.inputs}
+    assert taken["tiny-zero-shot", "zero-shot"] == ["images"]
+    assert taken["tiny-zero-shot", "embed"] == ["texts", "images"]
     assert taken["tiny-classify", "classify"] == ["texts", "pairs"]
     assert taken["tiny-rerank", "rerank"] == ["query"]
     assert taken["tiny-answer", "answer"] == ["question"]
     assert taken["tiny-translate", "translate"] == ["texts"]
-
-
-def test_lists_of_lists_of_messages_survive_protobuf() -> None:
-    tokens = [MaskToken(token=str(i), token_id=i, score=0.5, text="x") for i in range(3)]
-    item = FilledMasks(index=1, masks=[tokens[:2], [], tokens[2:]])
-    packed = to_proto(item)
-    assert [len(row.values) for row in packed.masks] == [2, 0, 1]
-    assert from_proto(pb.FilledMasks.FromString(packed.SerializeToString()), FilledMasks) == item
-
-
-def test_pairs_survive_protobuf() -> None:
-    request = ClassifyRequest(pairs=[TextPair(first="a", second="b"), ["c", "d"]])
-    packed = to_proto(request)
-    assert [(pair.first, pair.second) for pair in packed.pairs] == [("a", "b"), ("c", "d")]
-    assert from_proto(packed, ClassifyRequest) == request

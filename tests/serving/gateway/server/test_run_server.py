@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import pytest
 
 from examples.demo.server import free_port
 from inference.bundle.manifest import MANIFEST
-from inference.errors import SetupError
 from serving.gateway.observability import background_tasks
 from serving.gateway.requests import version_follower
 from serving.gateway.server.run_server import _serve, run_gateway
@@ -67,19 +67,27 @@ class Running:
         self.inference = FakeInference()
         self.url = f"http://127.0.0.1:{settings.http_port}"
         self.target = f"127.0.0.1:{settings.grpc_port}"
+        self.http = httpx.AsyncClient(base_url=self.url)
         self._settings = settings
 
     async def __aenter__(self) -> "Running":
         self.task = asyncio.create_task(_serve(self._settings, lambda address: self.inference))
-        async with httpx.AsyncClient() as http, asyncio.timeout(10):
+        async with asyncio.timeout(10):
             while True:
                 try:
-                    if (await http.get(f"{self.url}/health")).status_code == 200:
+                    if (await self.http.get("/health")).status_code == 200:
                         return self
                 except httpx.TransportError:
                     await asyncio.sleep(0.01)
 
+    async def until(self, path: str, is_so: Callable[[httpx.Response], object]) -> None:
+        """Wait for what a path returns."""
+        async with asyncio.timeout(10):
+            while not is_so(await self.http.get(path)):
+                await asyncio.sleep(0.01)
+
     async def __aexit__(self, *_: object) -> None:
+        await self.http.aclose()
         if not self.task.done() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             # It handles no signals: one would end the tests' process without a word.
             self.task.cancel()
@@ -93,9 +101,8 @@ class Running:
 
 
 async def test_both_fronts_answer_and_sigterm_ends_them(settings: GatewaySettings) -> None:
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
-        answer = await http.post("/v1/translate", json={"texts": "hello"})
+    async with Running(settings) as running:
+        answer = await running.http.post("/v1/translate", json={"texts": "hello"})
         assert answer.json()["data"][0]["text"] == "hello"
         async with grpc.aio.insecure_channel(running.target) as channel:
             request = pb.TranslateRequest(texts=["hello"])
@@ -125,11 +132,11 @@ def test_responses_are_sent_without_nagles_delay() -> None:
 
 
 async def held(
-    running: Running, http: httpx.AsyncClient, channel: grpc.aio.Channel
+    running: Running, channel: grpc.aio.Channel
 ) -> tuple[asyncio.Future[httpx.Response], Any]:
     """A request over HTTP and one over gRPC, until `hold` is set."""
     running.inference.hold = asyncio.Event()
-    work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
+    work = asyncio.ensure_future(running.http.post("/v1/translate", json={"texts": "hello"}))
     call = TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
     await until(lambda: running.inference.running >= 2)
     return work, call
@@ -139,10 +146,9 @@ async def held(
 async def test_running_requests_finish_before_the_end(
     settings: GatewaySettings, number: signal.Signals
 ) -> None:
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
+    async with Running(settings) as running:
         channel = grpc.aio.insecure_channel(running.target)
-        work, call = await held(running, http, channel)
+        work, call = await held(running, channel)
         os.kill(os.getpid(), number)
         async with httpx.AsyncClient(base_url=running.url) as late:
             while (await late.get("/ready")).status_code == 200:
@@ -160,13 +166,11 @@ async def test_running_requests_finish_before_the_end(
 
 
 async def test_second_signal_ends_running_requests_with_an_error(settings: GatewaySettings) -> None:
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
+    async with Running(settings) as running:
         channel = grpc.aio.insecure_channel(running.target)
-        work, call = await held(running, http, channel)
+        work, call = await held(running, channel)
         os.kill(os.getpid(), signal.SIGTERM)
-        while (await http.get("/ready")).status_code == 200:
-            await asyncio.sleep(0.001)
+        await running.until("/ready", lambda response: response.is_error)
         assert running.inference.running == 2
         os.kill(os.getpid(), signal.SIGTERM)
         answer = await work
@@ -183,17 +187,15 @@ async def test_second_signal_ends_running_requests_with_an_error(settings: Gatew
 async def test_stream_finishes_or_ends_with_an_error_event(
     settings: GatewaySettings, signals: int
 ) -> None:
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
+    async with Running(settings) as running:
         running.inference.steps = steps = asyncio.Semaphore(4)
         body = {"texts": "one two three", "stream": True, "num_beams": 1}
-        async with http.stream("POST", "/v1/translate", json=body) as answer:
+        async with running.http.stream("POST", "/v1/translate", json=body) as answer:
             chunks = answer.aiter_bytes()
             told = await anext(chunks)
             for _ in range(signals):
                 os.kill(os.getpid(), signal.SIGTERM)
-                while (await http.get("/ready")).status_code == 200:
-                    await asyncio.sleep(0.001)
+                await running.until("/ready", lambda response: response.is_error)
             for _ in range(99 if signals == 1 else 0):
                 steps.release()
             told += b"".join([chunk async for chunk in chunks])
@@ -206,14 +208,10 @@ async def test_stream_finishes_or_ends_with_an_error_event(
 
 
 async def test_disconnect_ends_a_stream(settings: GatewaySettings) -> None:
-    running = Running(settings)
     body = {"texts": "hello to you", "num_beams": 1, "stream": True}
-    async with running:
+    async with Running(settings) as running:
         running.inference.steps = asyncio.Semaphore(3)  # a start token, two letters
-        async with (
-            httpx.AsyncClient(base_url=running.url) as http,
-            http.stream("POST", "/v1/translate", json=body) as answer,
-        ):
+        async with running.http.stream("POST", "/v1/translate", json=body) as answer:
             assert b'"text":"h' in await anext(answer.aiter_bytes())
         await until(lambda: running.inference.cancelled)
         assert running.inference.running == 0
@@ -221,10 +219,9 @@ async def test_disconnect_ends_a_stream(settings: GatewaySettings) -> None:
 
 async def test_requests_beyond_the_grace_end_with_an_error(settings: GatewaySettings) -> None:
     short = settings.model_copy(update={"graceful_termination_timeout": 0.0})
-    running = Running(short)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
+    async with Running(short) as running:
         running.inference.hold = asyncio.Event()
-        work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
+        work = asyncio.ensure_future(running.http.post("/v1/translate", json={"texts": "hello"}))
         await until(lambda: running.inference.running)
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(5):
@@ -283,14 +280,14 @@ def publish_version(repository: Path, version: int) -> None:
     (folder / MANIFEST).write_text(fields.model_dump_json())
 
 
-async def served_versions(http: httpx.AsyncClient) -> tuple[int, list[int]]:
-    [model] = (await http.get("/v1/models")).json()["data"]
+async def served_versions(running: Running) -> tuple[int, list[int]]:
+    [model] = (await running.http.get("/v1/models")).json()["data"]
     return model["version"], model["versions"]
 
 
-async def until_served(http: httpx.AsyncClient, expected: tuple[int, list[int]]) -> None:
+async def until_served(running: Running, expected: tuple[int, list[int]]) -> None:
     async with asyncio.timeout(10):
-        while await served_versions(http) != expected:
+        while await served_versions(running) != expected:
             await asyncio.sleep(0.02)
 
 
@@ -299,32 +296,28 @@ async def test_first_bundle_of_an_empty_repository_is_served_once_triton_has_it(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    running = Running(settings.model_copy(update={"repository": empty}))
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
-        refused = await http.get("/ready")
+    async with Running(settings.model_copy(update={"repository": empty})) as running:
+        refused = await running.http.get("/ready")
         assert (refused.status_code, "triptych export" in refused.text) == (503, True)
-        assert (await http.post("/v1/translate", json={"texts": "a"})).status_code == 404
+        assert (await running.http.post("/v1/translate", json={"texts": "a"})).status_code == 404
         publish_version(empty, 1)
         running.inference.served["tiny-translate"] = 1
-        async with asyncio.timeout(10):
-            while (await http.get("/ready")).status_code != 200:
-                await asyncio.sleep(0.02)
-        assert await served_versions(http) == (1, [1])
-        answer = await http.post("/v1/translate", json={"texts": "a"})
+        await running.until("/ready", lambda response: response.is_success)
+        assert await served_versions(running) == (1, [1])
+        answer = await running.http.post("/v1/translate", json={"texts": "a"})
         assert answer.json()["data"][0]["text"] == "a"
 
 
 async def test_requests_go_to_the_version_that_triton_serves(settings: GatewaySettings) -> None:
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
+    async with Running(settings) as running:
         served, calls = running.inference.served, running.inference.calls
-        assert await served_versions(http) == (3, [3])
+        assert await served_versions(running) == (3, [3])
         publish_version(settings.repository, 4)
-        await until_served(http, (3, [4, 3]))
+        await until_served(running, (3, [4, 3]))
         for version in (4, 3, 4):
             served["tiny-translate"] = version
-            await until_served(http, (version, [4, 3]))
-            await http.post("/v1/translate", json={"texts": "a"})
+            await until_served(running, (version, [4, 3]))
+            await running.http.post("/v1/translate", json={"texts": "a"})
             assert calls[-1].version == version
 
 
@@ -336,8 +329,7 @@ async def test_versions_are_followed_after_a_failure(
     failure: BaseException,
 ) -> None:
     monkeypatch.setattr(background_tasks, "FIRST_PAUSE_S", 0.001)
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
+    async with Running(settings) as running:
         failures, served_version = [failure], FakeInference.served_version
 
         async def failing(self: FakeInference, model: str) -> int | None:
@@ -349,36 +341,18 @@ async def test_versions_are_followed_after_a_failure(
         await until(lambda: not failures)
         publish_version(settings.repository, 4)
         running.inference.served["tiny-translate"] = 4
-        await until_served(http, (4, [4, 3]))
-        exposed = (await http.get("/metrics")).text
+        await until_served(running, (4, [4, 3]))
+        exposed = (await running.http.get("/metrics")).text
     assert 'triptych_background_failures_total{task="following of versions"} 1.0' in exposed
     assert "following of versions failed" in caplog.text
-
-
-async def test_version_that_the_gateway_cannot_read_leaves_the_old_one(
-    settings: GatewaySettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
-        publish_version(settings.repository, 4)
-        tokenizer = manifest("translate", tokenizer=byte_level(settings.repository)).tokenizer
-        for file in tokenizer.files.values():
-            (settings.repository / "tiny-translate" / "4" / file).write_text("{}")
-        running.inference.served["tiny-translate"] = 4
-        await until(lambda: "cannot serve tiny-translate version 4" in caplog.text)
-        assert (await served_versions(http))[0] == 3
-        assert caplog.text.count("cannot serve tiny-translate version 4") == 1
 
 
 async def test_bundle_removed_from_repository_and_triton_is_served_no_more(
     settings: GatewaySettings,
 ) -> None:
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
+    async with Running(settings) as running:
         shutil.rmtree(settings.repository / "tiny-translate")
-        async with asyncio.timeout(10):
-            while (await http.get("/v1/models")).json()["data"]:
-                await asyncio.sleep(0.02)
+        await running.until("/v1/models", lambda response: not response.json()["data"])
 
 
 async def test_damaged_bundle_is_skipped_with_one_line(
@@ -390,9 +364,8 @@ async def test_damaged_bundle_is_skipped_with_one_line(
     fields["tokenizer"]["files"] = {"tokenizer": "tokenizer.json"}
     (broken / MANIFEST).write_text(json.dumps(fields))
     (broken / "tokenizer.json").write_text("damaged")
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
-        listed = (await http.get("/v1/models")).json()["data"]
+    async with Running(settings) as running:
+        listed = (await running.http.get("/v1/models")).json()["data"]
     assert [model["id"] for model in listed] == ["tiny-translate"]
     assert "skipped broken" in caplog.text
 
@@ -425,17 +398,8 @@ def test_collector_skips_what_exists_at_the_start() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_nothing_to_serve_is_a_setup_error(settings: GatewaySettings) -> None:
-    missing = settings.model_copy(update={"repository": Path("nowhere")})
-    with pytest.raises(SetupError):
-        asyncio.run(_serve(missing, lambda address: FakeInference()))
-
-
 async def test_readiness_says_where_models_are_not_checked(settings: GatewaySettings) -> None:
-    running = Running(settings)
-    async with running, httpx.AsyncClient(base_url=running.url) as http:
-        assert (await http.get("/ready")).json() == {}
+    async with Running(settings) as running:
+        assert (await running.http.get("/ready")).json() == {}
         ServedVersions(settings.repository / "served.json", self_check=False).set_refused({})
-        async with asyncio.timeout(10):
-            while (await http.get("/ready")).json() != {"self_check": "off"}:
-                await asyncio.sleep(0.02)
+        await running.until("/ready", lambda response: response.json() == {"self_check": "off"})

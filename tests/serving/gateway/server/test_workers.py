@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +27,8 @@ from serving.gateway.server.supervisor import Supervisor
 from serving.gateway.server.worker_process import RunFolder, Start
 from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.server.worker_programs import KEYS
+from tests.serving.triton.tiny import wait_until
+from tests.serving.waiting import until
 
 STANDING_IN = (sys.executable, "-m", "tests.serving.gateway.server.worker_programs")
 ROOT = Path(__file__).parents[4]
@@ -69,9 +70,7 @@ class Running:
         return [worker.pid for worker in self.supervisor._running if worker.beats]
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not is_so():
-                await asyncio.sleep(0.01)
+        await until(is_so, 30)
 
     async def serving(self) -> list[int]:
         """The processes, once both serve."""
@@ -326,9 +325,7 @@ def test_limits_hold_exactly_over_processes(path: Path, segment: Segment) -> Non
 def test_killed_process_frees_what_it_had_once_it_is_cleared(path: Path, segment: Segment) -> None:
     process = Admitting(path, 1)
     process.begin("turns", 1, 60)
-    deadline_s = time.monotonic() + 30
-    while segment.read(1, Field.TURNS) == 0 and time.monotonic() < deadline_s:
-        time.sleep(0.001)
+    wait_until(lambda: segment.read(1, Field.TURNS) > 0)
     process.kill()
     assert segment.read(1, Field.REQUESTS) > 0
     segment.clear(1)

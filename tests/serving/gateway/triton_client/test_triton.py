@@ -59,6 +59,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Remembers requests; answers what the test put there."""
 
     def __init__(self) -> None:
+        self.address = ""
         self.requests: list[service_pb2.ModelInferRequest] = []
         self.metadata: list[dict[str, str]] = []
         """Of each call."""
@@ -119,16 +120,21 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 
 @pytest.fixture
-async def triton() -> AsyncIterator[tuple[FakeTriton, TritonInference]]:
-    fake = FakeTriton()
+async def fake() -> AsyncIterator[FakeTriton]:
+    made = FakeTriton()
     server = grpc.aio.server()
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(fake, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(made, server)
+    made.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    inference = TritonInference(f"127.0.0.1:{port}")
-    yield fake, inference
-    await inference.close()
+    yield made
     await server.stop(0)
+
+
+@pytest.fixture
+async def inference(fake: FakeTriton) -> AsyncIterator[TritonInference]:
+    made = TritonInference(fake.address)
+    yield made
+    await made.close()
 
 
 SEQUENCE = GenerateCall(
@@ -154,8 +160,7 @@ def told(*answers: service_pb2.ModelInferResponse) -> list[service_pb2.ModelStre
     return [service_pb2.ModelStreamInferResponse(infer_response=answer) for answer in answers]
 
 
-async def test_sequence_is_collected(triton) -> None:
-    fake, inference = triton
+async def test_sequence_is_collected(fake, inference) -> None:
     fake.stream = told(response(token_ids=np.array([7])), LAST)
     found = await inference.generate(SEQUENCE, 2.0)
     assert found.hypotheses == (
@@ -173,8 +178,7 @@ async def test_sequence_is_collected(triton) -> None:
     assert options == SEQUENCE.options.model_copy(update={"deadline_ms": 2000})
 
 
-async def test_one_number_a_row_is_sent_as_a_column(triton) -> None:
-    fake, inference = triton
+async def test_one_number_a_row_is_sent_as_a_column(fake, inference) -> None:
     embedding = np.arange(4, dtype=np.float32).reshape(2, 2)
     fake.answer = response(embedding=embedding)
     outputs = await inference.infer(BATCH, 1.0)
@@ -183,24 +187,22 @@ async def test_one_number_a_row_is_sent_as_a_column(triton) -> None:
     assert sent["lengths"] == ("INT32", [2, 1], np.array([3, 8], np.int32).tobytes())
     assert sent["token_ids"][1] == [2, 8]
     assert [output.name for output in fake.requests[0].outputs] == ["embedding"]
+    assert not inference._restarts._watchers, "a model without calls is watched"
 
 
-async def test_error_in_the_stream_keeps_its_kind(triton) -> None:
-    fake, inference = triton
+async def test_error_in_the_stream_keeps_its_kind(fake, inference) -> None:
     error = "too_long: source_ids has 900 tokens"
     fake.stream = [service_pb2.ModelStreamInferResponse(error_message=error)]
     with pytest.raises(TooLong, match=r"^source_ids has 900 tokens$"):
         await inference.generate(SEQUENCE, 1.0)
 
 
-async def test_stream_without_an_answer_is_unavailable(triton) -> None:
-    _, inference = triton
+async def test_stream_without_an_answer_is_unavailable(inference) -> None:
     with pytest.raises(Unavailable, match="ended without a response"):
         await inference.generate(SEQUENCE, 1.0)
 
 
-async def test_missing_output_is_an_internal_error(triton) -> None:
-    fake, inference = triton
+async def test_missing_output_is_an_internal_error(fake, inference) -> None:
     fake.answer = response(other=np.zeros(1, np.float32))
     with pytest.raises(InternalError, match="without embedding"):
         await inference.infer(BATCH, 1.0)
@@ -211,21 +213,25 @@ def send(inference, call, timeout_s):
     return work(call, timeout_s)
 
 
+async def begin(fake, inference, call=SEQUENCE):
+    """A call that the server has received, and does not answer."""
+    fake.hangs = True
+    running = asyncio.create_task(send(inference, call, 30.0))
+    await until(lambda: fake.requests)
+    return running
+
+
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
-async def test_no_response_in_time_is_a_deadline(triton, call) -> None:
-    fake, inference = triton
+async def test_no_response_in_time_is_a_deadline(fake, inference, call) -> None:
     fake.hangs = True
     with pytest.raises(DeadlineExceeded):
         await send(inference, call, 0.2)
 
 
-async def test_cancelled_sequence_is_aborted_on_its_stream(triton, monkeypatch) -> None:
-    fake, inference = triton
+async def test_cancelled_sequence_is_aborted_on_its_stream(fake, inference, monkeypatch) -> None:
     monkeypatch.setattr("serving.gateway.triton_client.stream_pool.UNUSED_S", 0.01)
-    fake.hangs = True
-    work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
+    work = await begin(fake, inference)
     async with asyncio.timeout(5):
-        await until(lambda: fake.requests)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
@@ -237,8 +243,9 @@ async def test_cancelled_sequence_is_aborted_on_its_stream(triton, monkeypatch) 
     assert asked.id == called_off.id != ""
 
 
-async def test_sequences_share_a_stream_that_closes_after_them(triton, monkeypatch) -> None:
-    fake, inference = triton
+async def test_sequences_share_a_stream_that_closes_after_them(
+    fake, inference, monkeypatch
+) -> None:
     fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=LAST)]
     await asyncio.gather(*(inference.generate(SEQUENCE, 5.0) for _ in range(3)))
     assert fake.streams == 1
@@ -252,12 +259,11 @@ async def test_sequences_share_a_stream_that_closes_after_them(triton, monkeypat
     assert not any(ABORT in request.parameters for request in fake.requests)
 
 
-async def test_old_stream_takes_no_new_sequence_and_serves_its_own(triton, monkeypatch) -> None:
-    fake, inference = triton
-    fake.hangs = True
-    running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
+async def test_old_stream_takes_no_new_sequence_and_serves_its_own(
+    fake, inference, monkeypatch
+) -> None:
+    running = await begin(fake, inference)
     async with asyncio.timeout(5):
-        await until(lambda: fake.requests)
         ((old,),) = inference._streams._streams.values()
         old.retire()
         fake.stream = told(LAST)
@@ -269,8 +275,7 @@ async def test_old_stream_takes_no_new_sequence_and_serves_its_own(triton, monke
     assert fake.requests[-1].parameters[ABORT].bool_param
 
 
-async def test_full_stream_is_joined_by_a_second(triton) -> None:
-    fake, inference = triton
+async def test_full_stream_is_joined_by_a_second(fake, inference) -> None:
     fake.hangs = True
     running = [
         asyncio.create_task(inference.generate(SEQUENCE, 30.0)) for _ in range(MAX_SEQUENCES + 1)
@@ -282,12 +287,9 @@ async def test_full_stream_is_joined_by_a_second(triton) -> None:
     await asyncio.wait(running)
 
 
-async def test_error_of_one_sequence_does_not_affect_its_stream(triton) -> None:
-    fake, inference = triton
-    fake.hangs = True
-    running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
+async def test_error_of_one_sequence_does_not_affect_its_stream(fake, inference) -> None:
+    running = await begin(fake, inference)
     async with asyncio.timeout(5):
-        await until(lambda: fake.requests)
         error = service_pb2.ModelStreamInferResponse(error_message="too_long: 900 tokens")
         fake.stream = [error]
         with pytest.raises(TooLong):
@@ -298,8 +300,7 @@ async def test_error_of_one_sequence_does_not_affect_its_stream(triton) -> None:
     await asyncio.wait((running,))
 
 
-async def test_broken_stream_fails_its_sequences(triton) -> None:
-    fake, inference = triton
+async def test_broken_stream_fails_its_sequences(fake, inference) -> None:
     fake.hangs = True
     running = [asyncio.create_task(inference.generate(SEQUENCE, 30.0)) for _ in range(2)]
     async with asyncio.timeout(5):
@@ -312,8 +313,9 @@ async def test_broken_stream_fails_its_sequences(triton) -> None:
     assert (await inference.generate(SEQUENCE, 5.0)).hypotheses
 
 
-async def test_stream_to_a_dead_process_is_cancelled_after_a_timeout(triton, monkeypatch) -> None:
-    fake, inference = triton
+async def test_stream_to_a_dead_process_is_cancelled_after_a_timeout(
+    fake, inference, monkeypatch
+) -> None:
     monkeypatch.setattr("serving.gateway.triton_client.stream_pool.ABORT_TIMEOUT_S", 0.01)
     fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=response())]
     fake.hangs = fake.is_deaf = True
@@ -324,8 +326,7 @@ async def test_stream_to_a_dead_process_is_cancelled_after_a_timeout(triton, mon
         await until(lambda: not inference._streams.reading)
 
 
-async def test_tokens_are_streamed_as_they_arrive(triton) -> None:
-    fake, inference = triton
+async def test_tokens_are_streamed_as_they_arrive(fake, inference) -> None:
     fake.stream = told(
         response(token_ids=np.array([7])),
         response(token_ids=np.array([8, 9])),
@@ -347,8 +348,7 @@ async def test_tokens_are_streamed_as_they_arrive(triton) -> None:
     assert (sent.stream, sent.deadline_ms) == (True, 2000)
 
 
-async def test_log_probabilities_accompany_their_tokens(triton) -> None:
-    fake, inference = triton
+async def test_log_probabilities_accompany_their_tokens(fake, inference) -> None:
     fake.stream = told(
         response(
             token_ids=np.array([7, 8]),
@@ -374,8 +374,7 @@ async def test_log_probabilities_accompany_their_tokens(triton) -> None:
     assert whole.best.top == first.top + second.top
 
 
-async def test_every_hypothesis_has_its_own_length(triton) -> None:
-    fake, inference = triton
+async def test_every_hypothesis_has_its_own_length(fake, inference) -> None:
     extra = response(
         log_probs=np.array([[-0.5, -0.5, -0.5], [-1, -1, 0]], np.float32),
         top_ids=np.zeros((2, 3, 0), np.int64),
@@ -392,8 +391,7 @@ async def test_every_hypothesis_has_its_own_length(triton) -> None:
     np.testing.assert_array_equal(second.alignment, [[6, 7], [8, 9]])
 
 
-async def test_closed_reader_aborts_its_sequence(triton) -> None:
-    fake, inference = triton
+async def test_closed_reader_aborts_its_sequence(fake, inference) -> None:
     fake.hangs = True
     fake.stream = told(response(token_ids=np.array([7])))
     async with asyncio.timeout(5):
@@ -403,8 +401,7 @@ async def test_closed_reader_aborts_its_sequence(triton) -> None:
     assert not inference._restarts._running["m"]
 
 
-async def test_cancelled_reader_aborts_its_sequence(triton) -> None:
-    fake, inference = triton
+async def test_cancelled_reader_aborts_its_sequence(fake, inference) -> None:
     fake.hangs = True
 
     async def read() -> None:
@@ -421,8 +418,7 @@ async def test_cancelled_reader_aborts_its_sequence(triton) -> None:
         await reading
 
 
-async def test_broken_stream_keeps_the_tokens_sent(triton) -> None:
-    fake, inference = triton
+async def test_broken_stream_keeps_the_tokens_sent(fake, inference) -> None:
     fake.stream = [
         *told(response(token_ids=np.array([7]))),
         service_pb2.ModelStreamInferResponse(error_message="unavailable: the engine stopped"),
@@ -433,8 +429,7 @@ async def test_broken_stream_keeps_the_tokens_sent(triton) -> None:
         await anext(stream)
 
 
-async def test_stream_of_a_replaced_process_fails(triton, monkeypatch) -> None:
-    fake, inference = triton
+async def test_stream_of_a_replaced_process_fails(fake, inference, monkeypatch) -> None:
     monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
     fake.stream = told(response(token_ids=np.array([7])))
@@ -448,15 +443,15 @@ async def test_stream_of_a_replaced_process_fails(triton, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
-async def test_call_of_a_replaced_process_fails(triton, call, monkeypatch) -> None:
-    fake, inference = triton
+@pytest.mark.parametrize("now", ["1", None], ids=["replaced", "unloaded"])
+async def test_call_of_a_replaced_process_fails(fake, inference, call, now, monkeypatch) -> None:
     monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
     running = asyncio.create_task(send(inference, call, 30.0))
     async with asyncio.timeout(5):
         await fake.looked_at.wait()
         assert not running.done()
-        fake.incarnation = "1"
+        fake.incarnation = now
         with pytest.raises(Unavailable, match="was restarted") as caught:
             await running
     assert caught.value.retry_after_s
@@ -465,21 +460,7 @@ async def test_call_of_a_replaced_process_fails(triton, call, monkeypatch) -> No
     assert (await inference.infer(BATCH, 5.0))[Role.EMBEDDING].shape == (2, 2)
 
 
-@pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
-async def test_call_of_an_unloaded_model_fails(triton, call, monkeypatch) -> None:
-    fake, inference = triton
-    monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
-    fake.hangs = True
-    running = asyncio.create_task(send(inference, call, 30.0))
-    async with asyncio.timeout(5):
-        await until(lambda: fake.requests)
-        fake.incarnation = None
-        with pytest.raises(Unavailable, match="was restarted"):
-            await running
-
-
-async def test_call_of_a_server_that_stops_may_finish(triton, monkeypatch) -> None:
-    fake, inference = triton
+async def test_call_of_a_server_that_stops_may_finish(fake, inference, monkeypatch) -> None:
     monkeypatch.setattr(inference._restarts, "_poll_s", 0.001)
     fake.is_stopping, fake.hangs = True, True
     running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
@@ -494,23 +475,14 @@ async def test_call_of_a_server_that_stops_may_finish(triton, monkeypatch) -> No
         await asyncio.wait((running,))
 
 
-async def test_idle_models_are_not_watched(triton) -> None:
-    fake, inference = triton
-    fake.answer = response(embedding=np.zeros((2, 2), np.float32))
-    await inference.infer(BATCH, 5.0)
-    assert not inference._restarts._watchers
-
-
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
-async def test_refusal_of_the_call_is_mapped(triton, call) -> None:
-    fake, inference = triton
+async def test_refusal_of_the_call_is_mapped(fake, inference, call) -> None:
     fake.refusal = (grpc.StatusCode.UNAVAILABLE, "[request id: <x>] Exceeds maximum queue size")
     with pytest.raises(Overloaded):
         await send(inference, call, 5.0)
 
 
-async def test_readiness_is_that_of_a_version(triton) -> None:
-    _, inference = triton
+async def test_readiness_is_that_of_a_version(inference) -> None:
     assert await inference.is_ready("m", 3)
     assert not await inference.is_ready("m", 4)
 
@@ -572,8 +544,7 @@ def test_call_that_was_refused_is_not_lost(text: str, is_loss: bool) -> None:
     assert error.is_loss == is_loss
 
 
-async def test_liveness_tells_a_server_that_stops_from_one_that_is_away(triton) -> None:
-    fake, inference = triton
+async def test_liveness_tells_a_server_that_stops_from_one_that_is_away(fake, inference) -> None:
     assert await inference.liveness() is Liveness.LIVE
     fake.is_stopping = True
     assert await inference.liveness() is Liveness.STOPPING
@@ -582,11 +553,8 @@ async def test_liveness_tells_a_server_that_stops_from_one_that_is_away(triton) 
     await away.close()
 
 
-async def test_calls_of_a_server_that_is_lost_are_ended(triton) -> None:
-    fake, inference = triton
-    fake.hangs = True
-    running = asyncio.create_task(inference.infer(BATCH, 30.0))
-    await until(lambda: fake.requests)
+async def test_calls_of_a_server_that_is_lost_are_ended(fake, inference) -> None:
+    running = await begin(fake, inference, BATCH)
     inference.end_calls()
     with pytest.raises(Unavailable) as caught:
         await running
