@@ -514,7 +514,7 @@ _FAMILIES = (
         r"|convnextv2_(atto|femto|pico|nano|tiny|small|base|large|huge)",
         "convnext_SIZE (but xxlarge) and convnextv2_SIZE",
         _describe_convnext,
-        ("patch_size", "depths", "dims", "conv_mlp", "use_grn", "ls_init_value"),
+        ("depths", "dims", "conv_mlp", "use_grn", "ls_init_value"),
     ),
     _Family(
         r"swin_(tiny|small|base|large)_patch4_window\d+_\d+",
