@@ -123,15 +123,20 @@ class _Model:
         Raises:
             CheckpointError: the weights have another number.
         """
-        have = self.shapes.get(f"{self.family.head}.weight", (0,))[0]
+        have = self.shapes.get(f"{self.head}.weight", (0,))[0]
         given = self.reader.find("num_classes", self.recipe.find("num_classes", have))
         is_bare = not have and self.reader.find("architectures") == ["TimmWrapperModel"]
         if given != have and not is_bare:
             raise CheckpointError(
                 f"{self.folder}: num_classes = {given}, but the weights of its classifier "
-                f"({self.family.head}) are of {have} classes"
+                f"({self.head}) are of {have} classes"
             )
         return have or None
+
+    @property
+    def head(self) -> str:
+        """The classifier's name."""
+        return "head" if "head.weight" in self.shapes else self.family.head
 
     @cached_property
     def image(self) -> tuple[int, int]:
@@ -176,9 +181,10 @@ class _Model:
 
     def count(self, pattern: str) -> int:
         """How many modules there are: `*` of the pattern counts from 0."""
-        before, after = pattern.split("*")
-        numbers = range(len(self.shapes))
-        return next(n for n in (*numbers, -1) if f"{before}{n}{after}" not in self.shapes)
+        number = 0
+        while pattern.replace("*", str(number)) in self.shapes:
+            number += 1
+        return number
 
     def depths(self, pattern: str, first: int = 0) -> list[int]:
         """Blocks of each stage: `#` of the pattern is its number."""
@@ -190,7 +196,7 @@ class _Model:
     def _renamed(self, names: Names, prefix: str) -> Iterator[tuple[str, Tensor]]:
         """Tensors under the names of `transformers`."""
         renamed = Rename(names).prefixed("", prefix)
-        table = Rename(renamed | {self.family.head: self.family.classifier})
+        table = Rename(renamed | {self.head: self.family.classifier})
         layouts: dict[str, WeightLayout] = {}
         others: list[str] = []
         for name in self.shapes:
@@ -216,17 +222,22 @@ class _Model:
         """A tensor as the network of `transformers` has it."""
         if ".grn." in name:
             return tensor[None, None, None]
-        if name == "pos_embed" and not self._has_class_position:
+        if name == "pos_embed" and self.positions == self.patches:
             return torch.cat([torch.zeros_like(tensor[:, :1]), tensor], dim=1)
         if name == "head.weight" and _LAYER_SCALE in self.shapes:
             return torch.cat([tensor, torch.zeros_like(tensor)], dim=1)  # of the patches' mean
         return tensor
 
     @property
-    def _has_class_position(self) -> bool:
-        patch = self.shape("patch_embed.proj.weight", 4)[2:]
-        patches = (self.image[0] // patch[0]) * (self.image[1] // patch[1])
-        return self.shape("pos_embed", 3)[1] > patches
+    def patches(self) -> int:
+        """Patches of an image."""
+        height, width = self.shape("patch_embed.proj.weight", 4)[2:]
+        return (self.image[0] // height) * (self.image[1] // width)
+
+    @property
+    def positions(self) -> int:
+        """Positions of a ViT, the class token's too where it has one."""
+        return self.shape("pos_embed", 3)[1]
 
 
 # ---------------------------------------------------------------------------------------- families
@@ -245,7 +256,7 @@ class _Family:
         describe: `model_type`, fields of `config.json` and names of tensors (timm's → those of
             `transformers`, without a classifier), from the shapes of tensors.
         arguments: `model_args` that shapes show, or that `describe` reads.
-        head: The classifier's name.
+        head: The classifier's name; `head` in older files of Swin.
         classifier: The same in `transformers`.
         pool: The one supported value of `global_pool`.
     """
@@ -262,10 +273,7 @@ class _Family:
 def _packed(theirs: str, ours: str, names: str) -> Names:
     """Query, key and value in one tensor, and the output's layer."""
     *inner, out = (f"{ours}.{name}" for name in names.split())
-    return {
-        f"{theirs}.qkv": WeightLayout(tuple(inner)),
-        f"{theirs}.proj": out,
-    }
+    return {f"{theirs}.qkv": WeightLayout(tuple(inner)), f"{theirs}.proj": out}
 
 
 def _describe_resnet(model: _Model) -> _Described:
@@ -315,18 +323,21 @@ def _describe_vit(model: _Model) -> _Described:
     fields: dict[str, Any] = {
         "hidden_size": width,
         "num_hidden_layers": model.count("blocks.*.norm1.weight"),
-        "num_attention_heads": _heads(model),
         "intermediate_size": inner,
         "patch_size": patch,
-        "qkv_bias": "blocks.0.attn.qkv.bias" in model.shapes,
         "layer_norm_eps": 1e-6,
     }
-    patches = (model.image[0] // patch[0]) * (model.image[1] // patch[1])
-    if model.shape("pos_embed", 3)[1] - patches not in (0, 1):
+    if model.name.startswith("beit"):
+        fields["num_attention_heads"] = model.shape(f"blocks.0.attn.{_TABLE}", 2)[1]
+        fields |= {"use_relative_position_bias": True, "use_mean_pooling": True}
+        return "beit", fields, _BEIT_NAMES
+    fields["num_attention_heads"] = _heads(model)
+    fields["qkv_bias"] = "blocks.0.attn.qkv.bias" in model.shapes
+    if model.positions not in (model.patches, model.patches + 1):
         raise CheckpointError(
-            f"{model.folder}: pos_embed has {model.shape('pos_embed', 3)[1]} positions, but "
-            f"input_size of {model.image} has {patches} patches of {patch}: resize the model with "
-            "timm and save it again"
+            f"{model.folder}: pos_embed has {model.positions} positions, but input_size of "
+            f"{model.image} has {model.patches} patches of {patch}: resize the model with timm and "
+            "save it again"
         )
     if _LAYER_SCALE not in model.shapes:
         return "vit", fields, _VIT_NAMES
@@ -373,21 +384,6 @@ _SCALES: Names = {
 _VIT_NAMES = _block_names(_OLD_BLOCK) | _ENDS
 _SCALED_NAMES = _block_names("norm1 norm2 mlp.fc1 mlp.fc2") | _SCALES
 _GATED_NAMES = _block_names("norm1 norm2 mlp.weights_in mlp.weights_out") | _SCALES
-
-
-def _describe_beit(model: _Model) -> _Described:
-    width, _, *patch = model.shape("patch_embed.proj.weight", 4)
-    fields = {
-        "hidden_size": width,
-        "num_hidden_layers": model.count("blocks.*.norm1.weight"),
-        "num_attention_heads": model.shape(f"blocks.0.attn.{_TABLE}", 2)[1],
-        "intermediate_size": model.shape("blocks.0.mlp.fc1.weight", 2)[0],
-        "patch_size": patch,
-        "layer_norm_eps": 1e-6,
-        "use_relative_position_bias": True,
-        "use_mean_pooling": True,
-    }
-    return "beit", fields, _BEIT_NAMES
 
 
 _TABLE = "relative_position_bias_table"
@@ -454,9 +450,10 @@ def _describe_swin(model: _Model) -> _Described:
         "mlp_ratio": model.shape("layers.0.blocks.0.mlp.fc1.weight", 2)[0] / width,
         "qkv_bias": "layers.0.blocks.0.attn.qkv.bias" in model.shapes,
     }
+    later = int("layers.0.downsample.norm.weight" not in model.shapes)  # older: behind the stage
     merging = {
-        f"layers.{stage}.downsample.{part}": f"encoder.layers.{stage - 1}.downsample.{part}"
-        for stage in range(1, len(depths))
+        f"layers.{stage + later}.downsample.{part}": f"encoder.layers.{stage}.downsample.{part}"
+        for stage in range(len(depths) - 1)
         for part in ("norm", "reduction")
     }
     return "swin", fields, _SWIN_NAMES | merging
@@ -525,7 +522,7 @@ _FAMILIES = (
     _Family(
         r"beit(v2)?_(base|large)_patch16_\d+",
         "beit_SIZE_patch16_N and beitv2_SIZE_patch16_N",
-        _describe_beit,
+        _describe_vit,
         _VIT_ARGUMENTS,
         head="head",
     ),

@@ -355,10 +355,10 @@ def write_timm(folder: Path) -> None:
             picture
         )
         with torch.no_grad():
-            outputs = model(prepared[None])[0].tolist()
+            found[name] = model(prepared[None])[0].tolist()
         mean, std = (torch.tensor(cfg[each])[:, None, None] for each in ("mean", "std"))
-        pixels = ((prepared * std + mean) * 255).round().int().permute(1, 2, 0)
-        found[name] = {"outputs": outputs, "pixels": pixels.flatten().tolist()}
+        pixels = ((prepared * std + mean) * 255).round().byte().permute(1, 2, 0)
+        Image.fromarray(pixels.numpy()).save(folder / f"{name}.png")
     picture.save(folder / "picture.png")
     (folder / ANSWERS).write_text(json.dumps(found), encoding="utf-8")
 
