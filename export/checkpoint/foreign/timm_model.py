@@ -441,11 +441,18 @@ def _describe_swin(model: _Model) -> _Described:
         model.shape(f"layers.{stage}.blocks.0.attn.{_TABLE}", 2) for stage in range(len(depths))
     ]
     width, _, *patch = model.shape("patch_embed.proj.weight", 4)
+    window = (isqrt(tables[0][0]) + 1) // 2
+    multiple = (patch[0] << len(depths) - 1) * window
+    if len({*model.image, *patch}) != 2 or model.image[0] % multiple:
+        raise CheckpointError(
+            f"{model.folder}: input_size of {model.image} is not supported, only a square of "
+            f"multiples of {multiple}: timm pads windows in another way than `transformers`"
+        )
     fields = {
         "embed_dim": width,
         "depths": depths,
         "num_heads": [heads for _, heads in tables],
-        "window_size": (isqrt(tables[0][0]) + 1) // 2,
+        "window_size": window,
         "patch_size": patch,
         "mlp_ratio": model.shape("layers.0.blocks.0.mlp.fc1.weight", 2)[0] / width,
         "qkv_bias": "layers.0.blocks.0.attn.qkv.bias" in model.shapes,

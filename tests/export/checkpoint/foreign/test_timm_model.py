@@ -262,6 +262,7 @@ def test_other_architecture_is_refused_with_those_that_are_served(
         ("basic", {"recipe": {"crop_pct": 1.2}}, "crop_pct = 1.2 of"),
         ("vit", {"recipe": {"input_size": [1, 16, 16]}}, "is of no RGB image"),
         ("vit", {"recipe": {"input_size": [3, 24, 24]}}, "pos_embed has 17 positions"),
+        ("swin", {"recipe": {"input_size": [3, 20, 20]}}, "only a square of multiples of 16"),
         ("vit", {"num_classes": 6}, "num_classes = 6, but the weights .* are of 5 classes"),
         ("vit", {"num_classes": 0}, "num_classes = 0, but the weights .* are of 5 classes"),
         ("vit", {"label_names": ["a", "b"]}, "names of 5 classes"),
