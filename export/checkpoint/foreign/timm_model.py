@@ -76,8 +76,8 @@ class _Model:
         self.family = family
         legacy = "pretrained_cfg" not in self.reader.given
         self.recipe = self.reader if legacy else self.reader.section("pretrained_cfg")
-        arguments = self.reader.values.get("model_args") or {}
-        self.arguments = ConfigReader(arguments, f"{CONFIG}, model_args")
+        given = {"model_args": {}, **self.reader.given}
+        self.arguments = ConfigReader(given).section("model_args")
 
     def convert(self) -> Conversion:
         """The folder as `transformers` would store the model."""
@@ -123,7 +123,8 @@ class _Model:
         Raises:
             CheckpointError: the weights have another number.
         """
-        have = self.shapes.get(f"{self.head}.weight", (0,))[0]
+        name = f"{self.head}.weight"
+        have = self.shape(name, 2)[0] if name in self.shapes else 0
         given = self.reader.find("num_classes", self.recipe.find("num_classes", have))
         is_bare = not have and self.reader.find("architectures") == ["TimmWrapperModel"]
         if given != have and not is_bare:
