@@ -186,12 +186,14 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
     """
     folder, commit = Path(source), None
     if is_foreign(folder):
-        return _open_converted(folder)
+        return _open_converted(folder, None, str(folder.resolve()))
     if folder.is_file():
         other = describe_other_weights([folder.name])
         raise CheckpointError(f"{source} {other or 'is a file: give the folder of the checkpoint'}")
     if not folder.is_dir():
         folder, commit = _download(source, revision)
+        if is_foreign(folder):
+            return _open_converted(folder, commit, source)
     if not any((folder / file).is_file() for file in (CONFIG, OPEN_CLIP_CONFIG)):
         other = describe_other_weights(_names(folder, source, commit))
         missing = f"is not a checkpoint: it has no {CONFIG} and no {OPEN_CLIP_CONFIG}"
@@ -202,15 +204,15 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
     return Checkpoint(folder, name, _read_config(folder), commit, location)
 
 
-def _open_converted(path: Path) -> Checkpoint:
+def _open_converted(path: Path, commit: str | None, location: str) -> Checkpoint:
     """A folder or file in another library's format, as a checkpoint."""
     if path.is_dir():
         refuse_outer_links(path)
     with refusing_malformed(path, Exception):  # of the libraries that read the formats
         converted = convert(path)
     folder = converted.folder
-    config = _read_config(folder)
-    return Checkpoint(folder, folder.name, config, None, str(path.resolve()), converted)
+    name = folder.name if commit is None else location.rsplit("/", 1)[-1]
+    return Checkpoint(folder, name, _read_config(folder), commit, location, converted)
 
 
 def _names(folder: Path, location: str | None, commit: str | None) -> list[str]:

@@ -1,16 +1,19 @@
 """A checkpoint's image recipe as an `ImageSpec`.
 
 It is `image_processor` of `processor_config.json`, else `preprocessor_config.json`, which older
-versions of `transformers` wrote, or `preprocess_cfg` of `open_clip_config.json`.
+versions of `transformers` wrote, or `preprocess_cfg` of `open_clip_config.json`, or timm's
+`pretrained_cfg`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import floor
 from typing import Any, Literal
 
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
+from export.checkpoint.foreign.conversion import TIMM_RECIPE
 from export.config.config_reader import ConfigReader
 from inference.bundle.inputs import (
     AspectTiles,
@@ -497,6 +500,8 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
 def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
     if checkpoint.is_open_clip:
         return _open_clip_spec(checkpoint)
+    if TIMM_RECIPE in checkpoint.config:
+        return _timm_spec(ConfigReader(checkpoint.config).section(TIMM_RECIPE))
     values = _values(checkpoint)
     if _name(values).startswith("Pix2StructImageProcessor"):
         return read_patches(values)
@@ -611,6 +616,36 @@ def _open_clip_spec(checkpoint: Checkpoint) -> ImageSpec:
         resample=resample,
         mean=_channels(recipe.values, "mean", OPENAI[0]),
         std=_channels(recipe.values, "std", OPENAI[1]),
+        rescale=1 / 255,
+    )
+
+
+_FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
+
+
+def _timm_spec(recipe: ConfigReader) -> ImageSpec:
+    """The transformation of images that timm evaluates with.
+
+    Raises:
+        CheckpointError: a way of cropping that serving does not have.
+    """
+    _, *sides = recipe.sizes("input_size", [3, 224, 224], count=3)
+    part = recipe.number("crop_pct", 0.875)
+    mode = recipe.choice("crop_mode", ("center", "squash"), "center")
+    if not 0 < part <= 1 or (mode == "center" and sides[0] != sides[1]):
+        raise CheckpointError(
+            f"{recipe.place}: crop_pct = {part} of {sides} pixels is not supported, only a part of "
+            "a square (of crop_mode = squash, of any size)"
+        )
+    height, width = sides
+    return ImageSpec(
+        resize="exact" if mode == "squash" else "shortest_edge",
+        size=(floor(height / part), floor(width / part)),
+        crop=(height, width),
+        crop_start="nearest_even",
+        resample=_FILTERS[recipe.choice("interpolation", _FILTERS, "bicubic")],
+        mean=_channels(recipe.given, "mean", IMAGENET[0]),
+        std=_channels(recipe.given, "std", IMAGENET[1]),
         rescale=1 / 255,
     )
 

@@ -21,13 +21,13 @@ from export.checkpoint.foreign.conversion import (
     CONFIG,
     TRANSLATOR,
     Conversion,
+    Vocabulary,
     copied,
     read_object,
     sentencepiece_models,
     sinusoids,
 )
 from export.checkpoint.foreign.ctranslate2_file import Variables
-from export.checkpoint.foreign.vocabulary import Vocabulary
 from inference.errors import CheckpointError
 
 WEIGHTS = "model.bin"

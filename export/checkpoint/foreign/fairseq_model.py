@@ -14,6 +14,7 @@ from torch import Tensor
 
 from export.checkpoint.foreign.conversion import (
     Conversion,
+    Vocabulary,
     sentencepiece_models,
     shown,
     sinusoids,
@@ -26,7 +27,6 @@ from export.checkpoint.foreign.torch_files import (
     sizes,
     tensors_of,
 )
-from export.checkpoint.foreign.vocabulary import Vocabulary
 from export.config.weight_names import Names, WeightLayout
 from inference.errors import CheckpointError
 

@@ -15,6 +15,7 @@ from export.checkpoint.foreign import (
     fairseq_model,
     marian_npz,
     opennmt_py,
+    timm_model,
 )
 from export.checkpoint.foreign.conversion import CONFIG, Conversion, read_object
 
@@ -40,6 +41,7 @@ _FORMATS = (
     _Format("Marian's format", marian_npz.is_folder, marian_npz.convert),
     _Format("fairseq's format", fairseq_model.is_folder, fairseq_model.convert),
     _Format("OpenNMT-py's format", opennmt_py.is_folder, opennmt_py.convert),
+    _Format("timm's format", timm_model.is_folder, timm_model.convert),
 )
 
 
@@ -61,7 +63,7 @@ def is_foreign(path: Path) -> bool:
     if path.is_file():
         return path.suffix == argos.SUFFIX
     is_found = any(each.matches(path) for each in _FORMATS)
-    return is_found and "model_type" not in read_object(path / CONFIG)
+    return is_found and read_object(path / CONFIG).get("model_type") in (None, timm_model.WRAPPER)
 
 
 def convert(path: Path) -> Converted:

@@ -24,11 +24,11 @@ from torch import Tensor
 from export.checkpoint.foreign.conversion import (
     TRANSLATOR,
     Conversion,
+    Vocabulary,
     open_archive,
     sentencepiece_models,
     shown,
 )
-from export.checkpoint.foreign.vocabulary import Vocabulary
 from inference.errors import CheckpointError
 
 DECODER = "decoder.yml"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from export.checkpoint.foreign.conversion import Conversion, sentencepiece_models, shown
+from export.checkpoint.foreign.conversion import Conversion, Vocabulary, sentencepiece_models, shown
 from export.checkpoint.foreign.torch_files import (
     completed,
     load,
@@ -19,7 +19,6 @@ from export.checkpoint.foreign.torch_files import (
     sizes,
     tensors_of,
 )
-from export.checkpoint.foreign.vocabulary import Vocabulary
 from export.config.weight_names import Names
 from inference.errors import CheckpointError
 

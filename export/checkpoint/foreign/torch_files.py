@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from export.checkpoint.foreign.conversion import TRANSLATOR, open_archive
-from export.checkpoint.foreign.vocabulary import Vocabulary
+from export.checkpoint.foreign.conversion import TRANSLATOR, Vocabulary, open_archive
 from export.config.weight_names import Names, Rename
 from inference.errors import CheckpointError
 

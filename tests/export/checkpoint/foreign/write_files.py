@@ -3,7 +3,9 @@
 CTranslate2 (of the extra `bench`) writes its own files with its own converters, reads them, and the
 tokens that it generates are stored in `answers.json`. Run it again only to add a file:
 `python -m tests.export.checkpoint.foreign.write_files`; with the path of an unpacked wheel of
-CTranslate2 1.20.1 or 2.24.0 it writes files of the format's older versions.
+CTranslate2 1.20.1 or 2.24.0 it writes files of the format's older versions. With `timm` it writes
+`timm/`, which takes timm (1.0.31) and torchvision: folders as timm's `save_for_hf` writes them, a
+picture, the pixels that timm's transformation makes of it and the models' outputs.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,10 @@ import numpy as np
 import torch
 import yaml
 from numpy.typing import NDArray
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from tests.export.twins import make_twin
+from tests.export.twins import gather_statistics, make_twin, randomise
 
 FILES = Path(__file__).parent / "files"
 ANSWERS = "answers.json"
@@ -301,6 +305,64 @@ def write_old(wheel: Path) -> Path:
     return folder
 
 
+_VIT = {"embed_dim": 12, "depth": 2, "patch_size": 4, "img_size": 16}
+_CONVNEXT = {"depths": [1, 2, 1, 1], "dims": [4, 5, 6, 7]}
+_STAGES = {"depths": [2, 2], "embed_dim": 6, "patch_size": 2, "window_size": 4, "img_size": 16}
+_SMALL, _LARGER = {"input_size": [3, 16, 16]}, {"input_size": [3, 32, 32]}
+TIMM: dict[str, tuple[str, dict[str, Any], int, dict[str, Any]]] = {
+    "basic": ("resnet18", {"layers": [1, 2, 1, 1], "channels": [4, 4, 5, 6]}, 5, {"crop_pct": 0.9}),
+    "bottleneck": (
+        "resnet50",
+        {"layers": [1, 1, 1, 2], "channels": [2, 2, 3, 3]},
+        0,
+        {"crop_pct": 0.95},
+    ),
+    "vit": ("vit_tiny_patch16_224", _VIT, 5, {"interpolation": "lanczos"}),
+    "scaled": ("deit3_small_patch16_224", {**_VIT, "num_heads": 3}, 5, {"mean": [0.3, 0.5, 0.6]}),
+    "registers": ("vit_small_patch14_reg4_dinov2", _VIT, 0, {"crop_mode": "squash"}),
+    "gated": ("vit_giant_patch14_dinov2", {**_VIT, "num_heads": 4}, 5, {}),
+    "convnext": ("convnext_tiny", _CONVNEXT, 5, {**_LARGER, "interpolation": "bilinear"}),
+    "convnextv2": ("convnextv2_atto", _CONVNEXT, 5, {**_LARGER, "crop_pct": 0.7}),
+    "swin": ("swin_tiny_patch4_window7_224", {**_STAGES, "num_heads": [2, 3]}, 5, {}),
+    "beit": ("beit_base_patch16_224", {**_VIT, "num_heads": 3}, 5, {"std": [0.5, 0.4, 0.3]}),
+}
+"""Folder → architecture, its arguments, classes and what differs in `pretrained_cfg`."""
+
+
+def write_timm(folder: Path) -> None:
+    """Folders of timm's, and what it computes."""
+    timm, data = import_module("timm"), import_module("timm.data")
+    found: dict[str, Any] = {}
+    noise = np.random.default_rng(5).integers(0, 256, (31, 22, 3), dtype=np.uint8)
+    picture = Image.fromarray(noise).resize((47, 64), Image.Resampling.BICUBIC)
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, (kind, arguments, classes, recipe) in TIMM.items():
+        model = timm.create_model(kind, num_classes=classes, **arguments).eval()
+        randomise(model)
+        gather_statistics(model, (_SMALL | recipe)["input_size"][1:])
+        model.half().float()
+        place = folder / name
+        place.mkdir(parents=True)
+        fields = ("mean", "std", "interpolation", "crop_pct", "crop_mode")
+        cfg = {each: model.pretrained_cfg[each] for each in fields if each in model.pretrained_cfg}
+        cfg |= {"num_classes": classes, **_SMALL, **recipe}
+        config = {"architecture": kind, "num_classes": classes, "model_args": arguments}
+        config |= {"num_features": model.num_features, "pretrained_cfg": cfg}
+        (place / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        halves = {each: value.half() for each, value in model.state_dict().items()}
+        save_file(halves, place / "model.safetensors")
+        prepared = data.create_transform(**data.resolve_data_config(cfg), is_training=False)(
+            picture
+        )
+        with torch.no_grad():
+            found[name] = model(prepared[None])[0].tolist()
+        mean, std = (torch.tensor(cfg[each])[:, None, None] for each in ("mean", "std"))
+        pixels = ((prepared * std + mean) * 255).round().byte().permute(1, 2, 0)
+        Image.fromarray(pixels.numpy()).save(folder / f"{name}.png")
+    picture.save(folder / "picture.png")
+    (folder / ANSWERS).write_text(json.dumps(found), encoding="utf-8")
+
+
 if __name__ == "__main__":
     FILES.mkdir(exist_ok=True)
     found = json.loads((FILES / ANSWERS).read_text()) if (FILES / ANSWERS).is_file() else {}
@@ -313,6 +375,9 @@ if __name__ == "__main__":
                 if folder.name not in ("opus", "opennmt"):
                     shutil.rmtree(FILES / folder.name, ignore_errors=True)
                     shutil.copytree(folder, FILES / folder.name)
+    if sys.argv[1:] == ["timm"]:
+        write_timm(FILES / "timm")
+        sys.exit()
     for argument in sys.argv[1:]:
         folder = write_old(Path(argument))
         found[folder.name] = answers(folder)
