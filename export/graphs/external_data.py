@@ -72,7 +72,7 @@ def share_weights(graphs: Sequence[Path]) -> None:
     """Stores weights once that several graphs of a folder hold, in the file beside the first.
 
     ONNX Runtime maps these files: sessions share the pages that they have not repacked. `save`
-    would replace a file that other graphs read, so this comes last.
+    replaces a file that later graphs may read: rewrite the last graph first.
 
     Args:
         graphs: Files of one folder, all of them complete.
