@@ -50,7 +50,8 @@ def lowered(
             for key, graph in manifest.graphs.items()
         }
         scales = {} if is_openvino else cache_scales(manifest, LazySessions(files))
-        for key, file in files.items() if precision not in (Precision.FP32, Precision.BF16) else ():
+        rewritten = {} if precision in (Precision.FP32, Precision.BF16) else files
+        for key, file in reversed(rewritten.items()):  # later graphs read files of earlier ones
             if is_openvino:
                 quantize_weights(key, file, precision)
             else:

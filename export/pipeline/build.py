@@ -17,7 +17,9 @@ from export.checkpoint.checkpoint import refusing_malformed
 from export.checkpoint.image_recipe import image_spec
 from export.checkpoint.load_network import network_bytes
 from export.checkpoint.memory import in_gib, needed_bytes, return_memory
+from export.graphs.external_data import share_weights
 from export.graphs.source_model import SourceModel
+from export.parity.graph_runs import bundle_path
 from export.parity.verify import Report, verify
 from export.pipeline.manifest import Request, build_manifest
 from export.pipeline.publish import Staging, next_version, publish, staging
@@ -213,6 +215,9 @@ def _finish(built: Built, source: Source, repository: Path) -> None:
     """Writes the report and publishes."""
     bundle, report = built.bundle, built.report
     report.warnings = source.warnings
+    if "step" in bundle.manifest.graphs and len(bundle.manifest.graphs) > 1:
+        with phase("sharing weights among the graphs"):
+            share_weights([bundle_path(bundle, key) for key in bundle.manifest.graphs])
     report.files = checksums(bundle)
     with phase("recording the self-check"):
         write_self_checks(bundle, report, built.stage.part)

@@ -20,7 +20,15 @@ from torch.onnx._internal.exporter import _fx_passes
 
 from export.architecture import Lowering
 from export.graphs import to_onnx as exporter
-from export.graphs.external_data import PAGE, data_path, open_graph, save, values, weight_bytes
+from export.graphs.external_data import (
+    PAGE,
+    data_path,
+    open_graph,
+    save,
+    share_weights,
+    values,
+    weight_bytes,
+)
 from export.graphs.to_onnx import MAX_IR, OPSET, _shallow_copy, to_onnx
 from export.parity.graph_runs import bundle_path
 from export.precision import Precision
@@ -341,6 +349,45 @@ def test_weights_of_every_type_are_moved_out_and_rewritten(element: int, tmp_pat
         assert weight_bytes(tensor) == data_path(path).stat().st_size
         assert values(tensor, tmp_path).astype(np.int64).reshape(-1).tolist() == numbers
         save(model, path)
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20], ids=["beside", "inside"])
+def test_graphs_of_a_folder_share_equal_weights(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.graphs.external_data.EXTERNAL_DATA_BYTES", limit)
+    monkeypatch.setattr("export.graphs.external_data.SHARING_BYTES", 0)
+    weights = {"admit": _weight(64, 40), "step": _weight(32, 70), "align": _weight(64, 40)}
+    weights["other"] = weights["admit"].copy()
+    weights["other"][-1, -1] += 1
+    paths = [tmp_path / f"{name}.onnx" for name in weights]
+    for path, weight in zip(paths, weights.values(), strict=True):
+        _linear(path, weight)
+    before = [_run(path, np.eye(len(weights[path.stem]), dtype=np.float32)) for path in paths]
+    share_weights(paths)
+    for path, want in zip(paths, before, strict=True):
+        identity = np.eye(len(weights[path.stem]), dtype=np.float32)
+        np.testing.assert_array_equal(_run(path, identity), want)
+    assert data_path(paths[0]).stat().st_size == weights["admit"].nbytes
+    assert not data_path(paths[2]).exists()
+    assert paths[2].stat().st_size < 1000
+    assert [data_path(paths[i]).exists() for i in (1, 3)] == [limit == 0] * 2
+
+
+def test_equal_bytes_of_another_type_are_not_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.graphs.external_data.SHARING_BYTES", 0)
+    paths = [tmp_path / "one.onnx", tmp_path / "two.onnx"]
+    for path, element in zip(paths, (TensorProto.INT8, TensorProto.INT4), strict=True):
+        held = helper.make_tensor("held", element, [4000], np.tile(np.arange(-4, 4), 500).tolist())
+        y = helper.make_tensor_value_info("y", element, [4000])
+        node = helper.make_node("Identity", ["held"], ["y"])
+        graph = helper.make_graph([node], "held", [], [y], [held])
+        opset = [helper.make_opsetid("", 21)]
+        save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+    share_weights(paths)
+    assert [data_path(path).stat().st_size for path in paths] == [4000, 2000]
 
 
 def test_small_weights_go_back_into_the_graph(

@@ -49,6 +49,7 @@ from export.report.rows import Failure, RowsAlone
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Bundle, Graph, Manifest, Role
 from inference.bundle.manifest import Tensor as Port
+from inference.engine.runners.ort.runner import OrtGroup
 from tests.export.conftest import SIBLINGS, Bundles, TwinPair, Twins, export_graphs
 from tests.export.faults.faults import Fault, change
 from tests.export.faults.faults_decoders import DECODER_FAULTS
@@ -273,6 +274,28 @@ def test_tokens_of_pytorch_are_there_before_a_graph_is_opened(
     parity = compare_tokens(twins("gpt2", "odd").graphs(), bundles("gpt2", "odd"))
     assert parity.compared
     assert "TorchRunner" not in runners[len(token_parity.BEAMS) :]
+
+
+@pytest.mark.parametrize(("name", "together"), [("led", 2), ("marian", 4)])
+def test_sources_that_an_encoder_pads_to_blocks_are_decoded_two_at_a_time(
+    name: str,
+    together: int,
+    twins: Twins,
+    bundles: Bundles,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admitted: list[int] = []
+    admit, defer = OrtGroup.admit, OrtGroup.admit_deferred
+
+    def count(group: OrtGroup, prompts: Any, *given: Any) -> Any:
+        admitted.append(len(prompts))
+        return (admit if given else defer)(group, prompts, *given)
+
+    monkeypatch.setattr(OrtGroup, "admit", count)
+    monkeypatch.setattr(OrtGroup, "admit_deferred", count)
+    parity = compare_tokens(twins(name, EXPORTED).graphs(), bundles(name, EXPORTED))
+    assert parity.compared
+    assert max(admitted) == together
 
 
 GAINS = {"t5": 4.0, "gpt_neo": 6.0, "gemma2": 12.0}

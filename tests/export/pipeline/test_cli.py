@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import typer
@@ -20,6 +21,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 from export.architecture import Lowering
+from export.graphs import external_data
+from export.graphs.external_data import data_path, open_graph, values
 from export.models.encoder_decoders.bart import Bart
 from export.pipeline.cli import export, is_published_default
 from export.pipeline.manifest import Request
@@ -81,6 +84,36 @@ def test_int8_bundle_is_published_with_its_int8_cache(source: Path, tmp_path: Pa
     assert [(port.dtype, kinds[port.name]) for port in ports] == [
         ("int8", onnx.TensorProto.INT8)
     ] * len(caches)
+
+
+@pytest.mark.usefixtures("exported")
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_alignment_repeats_no_weights_of_the_other_graphs(
+    precision: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, sharing = tmp_path / "plain", tmp_path / "sharing"
+    for repository, limit in ((plain, external_data.SHARING_BYTES), (sharing, 0)):
+        monkeypatch.setattr(external_data, "SHARING_BYTES", limit)
+        code, output = _run(source, "--repository", repository, "--precision", precision)
+        assert code == 0, output
+    old, new = (newest_bundle(each, "opus-mt-es-en") for each in (plain, sharing))
+    assert data_path(new.path("admit.onnx")).is_file()
+    read = {
+        name: [open_graph(bundle.path(name)) for bundle in (old, new)]
+        for name in ("admit.onnx", "step.onnx", "align.onnx")
+    }
+    for models in read.values():
+        pairs = zip(*(model.graph.initializer for model in models), strict=True)
+        for want, got in pairs:
+            np.testing.assert_array_equal(values(got, new.folder), values(want, old.folder))
+    own = [each.name for each in read["align.onnx"][1].graph.initializer if _lies_in(each, "align")]
+    # projections of the decoder's attention, which `step` has in another layout
+    layers = json.loads((source / "config.json").read_text())["decoder_layers"]
+    assert len(own) <= 4 * layers, own
+
+
+def _lies_in(tensor: onnx.TensorProto, graph: str) -> bool:
+    return any(entry.value == f"{graph}.onnx.data" for entry in tensor.external_data)
 
 
 @pytest.mark.usefixtures("exported")
