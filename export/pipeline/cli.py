@@ -30,8 +30,8 @@ def export(
     source: Annotated[
         str,
         typer.Argument(
-            help="Folder in Hugging Face format or of a translator's library, a package of Argos "
-            "Translate, or a hub name."
+            help="Folder in Hugging Face format, of timm or of a translator's library, a package "
+            "of Argos Translate, or a hub name."
         ),
     ],
     name: Annotated[str | None, typer.Option(help="Bundle name; default: the folder's.")] = None,

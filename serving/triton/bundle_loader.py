@@ -395,6 +395,7 @@ class BundleLoader:
                 served one does not load any more.
             healed: The models that were loaded again are added to it.
         """
+        healing = set(self._healing)  # what ends now may not be ready in the answer below
         ready = self._models.control.ready()
         if ready is None:
             return []
@@ -404,7 +405,7 @@ class BundleLoader:
             missing[model] += stubs
         found: list[Callable[[], None]] = []
         for name, serving in self.serving.items():
-            if name in self._healing or self._retry_at_s.get(name, 0.0) > self._clock():
+            if name in healing or self._retry_at_s.get(name, 0.0) > self._clock():
                 continue
             version, models = serving.bundle.version, serving.bundle.models
             heal: Callable[[], None]

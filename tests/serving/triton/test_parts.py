@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from inference.errors import BundleError, SetupError
 from serving.ports import free_ports, host_port, listening, reachable, reserved
 from serving.settings.command_settings import FrontSettings
 from serving.triton import installation, runtime_files
+from serving.triton.bundle_loader import BundleLoader, Serving
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.lifetime import ServerLifetime, ServerProcess, command
@@ -532,3 +534,26 @@ def test_native_backend_goes_before_ours_where_it_multiplies_bytes_exactly(
 def test_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="is not an executable tritonserver"):
         find_installation(tmp_path / "tritonserver")
+
+
+# Healing
+
+
+def test_bundle_that_is_loaded_while_the_ready_models_are_read_is_not_loaded_again(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = BundleLoader(settings(repository), StubWatch(dict), progress=print)
+    loader.serving["twice"] = Serving(cast(Any, SimpleNamespace(version=1, models=("twice",))))
+    control = SimpleNamespace(ready=dict)
+    loader._models._control = cast(Any, control)
+    reloaded: list[str] = []
+    monkeypatch.setattr(loader, "_reload", lambda name, *_: reloaded.append(name))
+
+    def end_healing() -> dict[str, set[int]]:
+        heal()
+        return {}  # as Triton answered before that
+
+    [heal] = loader.healings(lambda _: [], [])
+    control.ready = end_healing
+    assert loader.healings(lambda _: [], []) == []
+    assert reloaded == ["twice"]
