@@ -64,8 +64,10 @@ class _Store:
         if tensor in self._moved:
             return self._moved[tensor]
         values = self._empty(tensor)
-        if tensor.any():  # pages of zeros that nothing wrote to are in neither place
-            values.copy_(tensor.detach())
+        held = tensor.detach()
+        bits = held.view(torch.uint8) if held.is_contiguous() else held  # of others `any` copies
+        if bits.any():  # pages of zeros that nothing wrote to are in neither place
+            values.copy_(held)
         if isinstance(tensor, nn.Parameter):
             values = nn.Parameter(values, requires_grad=tensor.requires_grad)
         self._moved[tensor] = self._moved[values] = values

@@ -55,11 +55,12 @@ def test_values_and_ties_are_those_of_the_module(tmp_path: Path) -> None:
 
 
 def test_weights_are_not_held_in_memory(tmp_path: Path) -> None:
-    before = held_bytes()
-    with tensors_in(tmp_path):
-        layer = nn.Linear(4096, 4096)  # 64 MiB
-        layer.weight.data.fill_(1.0)
-    assert held_bytes() - before < 16 * MIB
+    for _ in range(2):  # what the first frees, the C library keeps for the second
+        before = held_bytes()
+        with tensors_in(tmp_path):
+            layer = nn.Linear(4096, 4096)  # 64 MiB
+            layer.weight.data.fill_(1.0)
+        assert held_bytes() - before < 8 * MIB
     assert float(layer.weight.detach()[7, 7]) == 1.0
 
 
