@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import os
 import socket
+from collections.abc import Collection
 from contextlib import ExitStack
 
 from inference.errors import SetupError
@@ -78,7 +79,7 @@ def reserved(host: str, port: int, protocol: str) -> socket.socket:
     return holder
 
 
-def free_ports(host: str, requested: dict[str, int]) -> dict[str, int]:
+def free_ports(host: str, requested: dict[str, int], taken: Collection[int] = ()) -> dict[str, int]:
     """A distinct free port for each name; 0 requests any.
 
     All are bound while choosing and released on return.
@@ -86,6 +87,7 @@ def free_ports(host: str, requested: dict[str, int]) -> dict[str, int]:
     Args:
         host: Address that the server will listen on.
         requested: Port by purpose ("HTTP").
+        taken: Ports that others will listen on: no free choice.
 
     Raises:
         SetupError: a port is in use, or the address is not this machine's.
@@ -94,14 +96,17 @@ def free_ports(host: str, requested: dict[str, int]) -> dict[str, int]:
     with ExitStack() as bound:
         # Fixed ports first, or a free choice could take one of them.
         for purpose, port in sorted(requested.items(), key=lambda item: item[1] == 0):
-            try:
-                listener = bound.enter_context(_create_socket(host))
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind((host, port))
-                listener.listen()
-            except OSError as error:
-                raise _unusable(host, port, purpose, error) from None
-            chosen[purpose] = int(listener.getsockname()[1])
+            while purpose not in chosen:
+                try:
+                    listener = bound.enter_context(_create_socket(host))
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    listener.bind((host, port))
+                    listener.listen()
+                except OSError as error:
+                    raise _unusable(host, port, purpose, error) from None
+                found = int(listener.getsockname()[1])
+                if port or found not in taken:
+                    chosen[purpose] = found
     return {purpose: chosen[purpose] for purpose in requested}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import signal
 import socket
 import subprocess
@@ -82,7 +84,14 @@ def stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A TCP port of loopback without a listener at the moment of the call."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of loopback without a listener at the moment of the call.
+
+    It is none of those that the system gives to connections and to servers without a port of their
+    own: one of them could have it before the caller listens.
+    """
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = [*range(10_000, first), *range(last + 1, 1 << 16)] or [0]
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.SystemRandom().choice(ports)))
+            return int(probe.getsockname()[1])

@@ -40,7 +40,7 @@ def serve(settings: ServeSettings) -> int:
     wanted = {"http": settings.http_port, "grpc": settings.grpc_port}
     await_drained(settings.host, wanted, partial(_say, _STDERR))
     front = free_ports(settings.host, wanted)
-    back = free_ports("127.0.0.1", {"grpc": 0, "metrics": 0})
+    back = free_ports("127.0.0.1", {"grpc": 0, "metrics": 0}, front.values())
     listening = settings.model_copy(update={f"{name}_port": port for name, port in front.items()})
     processes = Processes(
         {
