@@ -488,12 +488,15 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     """The preparation of this checkpoint's images.
 
     Raises:
-        CheckpointError: no recipe, one that cannot be followed exactly, or enormous pictures.
+        CheckpointError: no recipe, one that cannot be followed exactly, enormous pictures, or a
+                standard deviation of 0.
     """
     spec = _read_spec(checkpoint)
     side = max(spec.size + (spec.crop or ()))
     if spec.patches is None and side > MOST_EDGE:
-        raise CheckpointError(f"{FILE}: a side of {side} pixels is over {MOST_EDGE}")
+        raise CheckpointError(f"the image recipe: a side of {side} pixels is over {MOST_EDGE}")
+    if not all(spec.std):
+        raise CheckpointError(f"the image recipe: a standard deviation is 0 ({spec.std})")
     return spec
 
 

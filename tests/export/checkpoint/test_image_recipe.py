@@ -267,6 +267,7 @@ def test_older_and_faster_classes_have_the_same_recipe(name: str, tmp_path: Path
         ("Vilt", {"size": {"height": 8, "width": 8}}, "shortest_edge must be"),
         ("Flava", {}, "FlavaImageProcessor is not supported"),
         ("ViT", {"size": {"height": 8, "width": 4097}}, "side of 4097 pixels is over 4096"),
+        ("ViT", {"image_std": [0.5, 0, 0.5]}, "a standard deviation is 0"),
         ("CLIP", {"crop_size": 2**31 - 1}, "side of 2147483647 pixels is over 4096"),
         ("CLIP", {"size": 2**31 - 1}, "side of 2147483647 pixels is over 4096"),
     ],
