@@ -17,7 +17,7 @@ from serving.ports import free_ports, host_port, reachable
 from serving.processes.launcher import launch_command, module_command
 from serving.processes.supervision import STOP_SIGNALS, end_session, exit_reason
 from serving.settings.command_settings import FrontSettings
-from serving.settings.triton_settings import ModelSettings, ServeSettings
+from serving.settings.triton_settings import ModelSettings, ServeSettings, TritonSettings
 from triptych.errors import InvalidArgument, TriptychError
 
 PROGRAM = module_command("triptych")
@@ -56,9 +56,23 @@ def serve(settings: ServeSettings) -> int:
         }
     )
     address = host_port(reachable(settings.host), front["http"])
-    return processes.run(
-        lambda: _problem(address), lambda: _say(_STDOUT, f"ready at http://{address}")
-    )
+    try:
+        return processes.run(
+            lambda: _problem(address), lambda: _say(_STDOUT, f"ready at http://{address}")
+        )
+    finally:
+        if processes.was_killed("triton"):
+            _remove_server(settings, back)
+
+
+def _remove_server(settings: ServeSettings, ports: dict[str, int]) -> None:
+    """Wait for the server of a killed `triptych triton` to end, and remove its files."""
+    from serving.triton.lifetime import await_orphan
+    from serving.triton.runtime_files import remove_stale
+
+    flags = {f"{name}_port": port for name, port in ports.items()}
+    await_orphan(TritonSettings.model_validate({"repository": settings.repository, **flags}))
+    remove_stale()
 
 
 def _problem(address: str) -> str | None:
@@ -148,6 +162,11 @@ class Processes:
         if self._signal == signal.SIGINT:
             raise KeyboardInterrupt
         return 0
+
+    def was_killed(self, name: str) -> bool:
+        """Whether a command was ended by SIGKILL, so that it left its files."""
+        child = self._children.get(name)
+        return child is not None and child.returncode == -signal.SIGKILL
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._is_immediate = self._signal is not None

@@ -57,10 +57,9 @@ class RuntimeFiles:
     """
 
     def __init__(self, shared_memory: Path = SHARED_MEMORY, temporary: Path | None = None) -> None:
-        temporary = temporary or Path(tempfile.gettempdir())
-        self._folders = (shared_memory, temporary if is_plain(temporary) else TEMPORARY)
+        self._folders = _folders(shared_memory, temporary)
         _check_folder(self._folders[1])
-        self._remove_stale()
+        remove_stale(shared_memory, temporary)
         self.prefix = f"{FAMILY}{secrets.token_hex(8)}_"
         folder = self._folders[1] / f"{self.prefix}{FOLDER}"
         self.folder = folder
@@ -165,7 +164,7 @@ class RuntimeFiles:
 
     def paths(self) -> list[Path]:
         """All files with this server's prefix, the lock included."""
-        return self._matching(self.prefix)
+        return _matching(self._folders, self.prefix)
 
     def remove(self) -> None:
         """Remove all of them. Call it when the server and its stubs have ended."""
@@ -173,15 +172,23 @@ class RuntimeFiles:
             _remove(path)
         os.close(self.lock)
 
-    def _remove_stale(self) -> None:
-        for lock in self._folders[0].glob(f"{FAMILY}*_lock"):
-            if _is_held(lock):
-                continue
-            for path in self._matching(lock.name.removesuffix("lock")):
+
+def remove_stale(shared_memory: Path = SHARED_MEMORY, temporary: Path | None = None) -> None:
+    """Remove the files of servers that have ended; the arguments are those of `RuntimeFiles`."""
+    folders = _folders(shared_memory, temporary)
+    for lock in shared_memory.glob(f"{FAMILY}*_lock"):
+        if not _is_held(lock):
+            for path in _matching(folders, lock.name.removesuffix("lock")):
                 _remove(path)
 
-    def _matching(self, prefix: str) -> list[Path]:
-        return sorted(path for folder in self._folders for path in folder.glob(f"{prefix}*"))
+
+def _folders(shared_memory: Path, temporary: Path | None) -> tuple[Path, Path]:
+    temporary = temporary or Path(tempfile.gettempdir())
+    return shared_memory, temporary if is_plain(temporary) else TEMPORARY
+
+
+def _matching(folders: tuple[Path, Path], prefix: str) -> list[Path]:
+    return sorted(path for folder in folders for path in folder.glob(f"{prefix}*"))
 
 
 def is_plain(path: Path) -> bool:

@@ -228,10 +228,28 @@ def refuses(start: Start, says: str) -> None:
     assert len(log.splitlines()) <= _LINES_OF_A_REFUSAL, log
 
 
+def killed_supervisor_ends_it(start: Start) -> None:
+    """Kill the supervisor of a server that is ready; `triptych serve` says so and ends."""
+    running = begin(start)
+    try:
+        wait_until_ready(running)
+        [supervisor] = [
+            process
+            for process in psutil.Process(running.process.pid).children()
+            if "triton" in process.cmdline()
+        ]
+        supervisor.kill()
+        assert running.process.wait(STOP_S) == 1
+    finally:
+        running.process.kill()
+        running.process.wait()
+    assert "triton ended (killed by SIGKILL)" in running.log.read_text("utf-8", "replace")
+
+
 def nothing_is_left(start: Start) -> None:
     """No process of this start lives, and its temporary folder has no file of ours or Triton's."""
     wait_until(lambda: not processes(start), STOP_S)
-    names = ("triptych_*", "python_env_*")
+    names = ("triptych[_-]*", "python_env_*")
     assert [path for name in names for path in start.temporary.glob(name)] == []
 
 

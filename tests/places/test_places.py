@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from tests.places.driver import (
     beside_another,
     check,
     few_processes,
+    killed_supervisor_ends_it,
     killed_while_busy,
+    nothing_is_left,
     others_end,
     repository_goes_away,
 )
@@ -28,6 +31,7 @@ from tests.places.place import (
     files,
     fresh_clone,
     group,
+    make_start,
     mounts,
     other_user,
     own_tmp,
@@ -147,6 +151,13 @@ REFUSALS = [
 @pytest.mark.parametrize("place", [*TOGETHER, *REFUSALS], ids=lambda place: place.name)
 def test_service_starts_and_answers_or_says_why_not(place: Place, repository: Path) -> None:
     check(place, repository)
+
+
+def test_killed_supervisor_leaves_no_server_and_no_file(repository: Path) -> None:
+    with ExitStack() as on_end:
+        start = make_start(repository, on_end)
+        killed_supervisor_ends_it(start)
+        nothing_is_left(start)
 
 
 @pytest.mark.full
