@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from benchmarks.speed.prepare import prepare_all
 from benchmarks.speed.questions import LETTERS, PICTURES, QWEN
 from benchmarks.speed.work import VARIED, Cell, Item, Work, measure, random_work, varied_work
 from examples.texts.grammar import sentences
+from inference.openvino_core import why_not_here
 from inference.processing.tokenizer_kinds import load_tokenizer
 
 CACHE = Path(__file__).parents[1] / ".cache"
@@ -53,6 +54,11 @@ DECODER_SYSTEMS = (
 )
 PEERS = {genai.RUNTIME: genai.missing, llama_cpp.RUNTIME: llama_cpp.missing}
 """What says why a peer that is no dependency of ours cannot be measured."""
+LIMITED: Mapping[str, Callable[[str, str, Path], str | None]] = {
+    **PEERS,
+    "triptych-openvino": lambda _, precision, __: why_not_here(precision, is_generator=True),
+}
+"""The same for all runtimes that are not everywhere, or not with every precision."""
 FAST = (System("triptych", "int8-fast"),)
 BATCHES = (1, 8, 32)
 console = Console(highlight=False, width=200)
@@ -65,11 +71,11 @@ def main() -> int:
     before = machine.load()
     for model in arguments.models:
         systems = [c for c in systems_of(model) if is_chosen(c, arguments.only)]
-        for peer in [c for c in systems if c.runtime in PEERS]:
-            reason = PEERS[peer.runtime](model, peer.precision, CACHE)
+        for system in [c for c in systems if c.runtime in LIMITED]:
+            reason = LIMITED[system.runtime](model, system.precision, CACHE)
             if reason is not None:
-                console.print(f"left out: {peer.label}: {reason}")
-                systems.remove(peer)
+                console.print(f"left out: {system.label}: {reason}")
+                systems.remove(system)
         if not systems:
             continue
         with ExitStack() as stack:

@@ -45,6 +45,7 @@ from benchmarks.speed.work import (
     random_work,
     varied_work,
 )
+from inference import openvino_core
 from inference.processing.sentences import split_sentences
 from tests.collector import handled_by
 
@@ -192,6 +193,15 @@ def test_decoders_are_measured_only_when_they_are_named(monkeypatch: pytest.Monk
     assert not set(speed.parse_arguments().models) & set(speed.DECODERS)
     runtimes = {system.runtime for system in speed.systems_of(speed.DECODERS[0])}
     assert runtimes == {"triptych-openvino", *speed.PEERS, "transformers"}
+
+
+def test_int8_over_openvino_is_left_out_where_no_activations_are_rounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(openvino_core, "scales_activations", lambda: False)
+    find_reason = speed.LIMITED["triptych-openvino"]
+    assert "no VNNI" in (find_reason("marian-74m", "int8", speed.CACHE) or "")
+    assert find_reason("marian-74m", "fp32", speed.CACHE) is None
 
 
 @pytest.mark.parametrize("model", PICTURES)
