@@ -15,7 +15,7 @@ class XCLIPModel(transformers.XCLIPModel):
     """`transformers`' model with what its parts give each other."""
 
     def forward(self, *args: Any, **named: Any) -> Any:
-        """Beside the model's own: a text's vector and the patches' means, as `change` takes them."""
+        """Also a text's vector and the means of patches over frames, as `change` takes them."""
         found = super().forward(*args, **named)
         shown = self.prompts_visual_layernorm(found.vision_model_output.last_hidden_state[:, 1:])
         patches = shown @ self.prompts_visual_projection
