@@ -170,8 +170,8 @@ def may_be_unnoticed(network: nn.Module, path: str) -> bool:
 
     A key's bias adds the same to every score of a query; softmax takes it away, as the maximum
     over groups does the query's. What shifts all channels of a group token alike is taken away by
-    norms. The frames of a video are alike to the first block's messages, since class tokens have not
-    seen them yet. A parameter directly below the network is no part of a graph (a logit scale goes into
+    norms. To the first block's messages the frames of a video are alike: class tokens have not seen
+    them yet. A parameter directly below the network is no part of a graph (a logit scale goes into
     the manifest).
     """
     owner = network.get_submodule(path.rpartition(".")[0].rpartition(".")[0])
