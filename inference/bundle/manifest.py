@@ -26,6 +26,7 @@ from inference.bundle.inputs import AlignmentSpec, Frozen, ImageSpec, PromptImag
 from inference.generation import Generation
 
 MANIFEST = "bundle.json"
+_VIDEO_RANK = 5  # (B, frames, height, width, 3)
 Dtype = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
 
 
@@ -324,10 +325,10 @@ class Part:
     """Calls that it runs at the same time."""
 
     @property
-    def frames(self) -> tuple[int, ...]:
-        """The number of frames, alone, where PIXELS are videos; empty where they are images."""
+    def frames(self) -> int | None:
+        """Of a video, where PIXELS are videos and not images."""
         pixels = self.graph.input(Role.PIXELS)
-        return () if pixels is None else tuple(map(int, pixels.shape[1:-3]))
+        return None if pixels is None or len(pixels.shape) < _VIDEO_RANK else int(pixels.shape[1])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -60,8 +60,25 @@ class ZeroShotSection(TaskConfig):
         return np.asarray(weights / weights.sum())
 
 
+_VECTOR = Role.EMBEDDING
 _VECTORS_PER_CALL = 1024
-"""Of texts, that an image changes: 2 MB of X-CLIP's."""
+"""Of texts, which an image changes: 2 MB where they have 512 numbers."""
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """An image's vector, and where those of the texts are that it changed."""
+
+    vector: Vector
+    rows: tuple[Row, ...]
+
+    def read(self, outcomes: Sequence[Outcome], role: Role) -> Vector:
+        """The image's (D,)."""
+        return self.vector
+
+    def texts(self, outcomes: Sequence[Outcome]) -> npt.NDArray[np.float32]:
+        """(texts, D)."""
+        return np.concatenate([row.read(outcomes, _VECTOR) for row in self.rows])
 
 
 @dataclass(frozen=True)
@@ -86,53 +103,51 @@ class ZeroShotPlan(Plan):
         """The calls that change the vectors of texts; new text embeddings enter the cache."""
         if self.changes is None:
             return None
-        part, texts = self.changes, self._embedded(outcomes)
+        texts, part = self._embedded(outcomes), self.changes
         vectors = np.stack([text.vector for text in texts.values()])
-        chunks = [
-            vectors[None, start : start + _VECTORS_PER_CALL]
-            for start in range(0, len(vectors), _VECTORS_PER_CALL)
-        ]
+        starts = range(0, len(vectors), _VECTORS_PER_CALL)
         calls: list[InferCall] = []
 
         def change(_: int, place: EmbeddingPlace | ServingError) -> _Changed:
-            read = unwrap(place)
-            image, hidden = (read.read(outcomes, role) for role in (Role.EMBEDDING, Role.HIDDEN))
-            rows = [Row(len(calls) + number, 0) for number in range(len(chunks))]
-            for chunk in chunks:
-                given = {Role.HIDDEN: hidden[None], Role.CONDITIONS: chunk}
-                calls.append(InferCall.of(part, given, returns=(Role.EMBEDDING,)))
-            return _Changed(image, tuple(rows))
+            image, hidden = (unwrap(place).read(outcomes, r) for r in (_VECTOR, Role.HIDDEN))
+            rows = tuple(Row(len(calls) + number, 0) for number in range(len(starts)))
+            for start in starts:
+                some = vectors[None, start : start + _VECTORS_PER_CALL]
+                given = {Role.HIDDEN: hidden[None], Role.CONDITIONS: some}
+                calls.append(InferCall.of(part, given, returns=(_VECTOR,)))
+            return _Changed(image, rows)
 
-        changed = attempt_each(self.images, change, calls)
-        return _ChangedPlan(self, texts, changed, tuple(calls))
+        images = attempt_each(self.images, change, calls)
+        known = EmbeddedTexts(self.model, texts, {})
+        return replace(self, changes=None, texts=known, images=images, calls=tuple(calls))
 
     def finish(self, outcomes: Sequence[Outcome]) -> ZeroShotResponse:
         """The labels of each image; new text embeddings enter the cache."""
         if self.changes is not None:  # no plan follows a call that failed
             raise next(each for each in outcomes if isinstance(each, ServingError))
         texts = self._embedded(outcomes)
-        labels = self.label_matrix({text: entry.vector for text, entry in texts.items()})
+        shared = self._label_matrix({text: entry.vector for text, entry in texts.items()})
 
         def classify(index: int, place: EmbeddingPlace) -> Classification:
-            image = place.read(outcomes, Role.EMBEDDING)
-            return Classification(index=index, labels=self.rank(image, labels))
+            labels = shared
+            if isinstance(place, _Changed):
+                labels = self._label_matrix(dict(zip(texts, place.texts(outcomes), strict=True)))
+            image = place.read(outcomes, _VECTOR)
+            return Classification(index=index, labels=self._rank(image, labels))
 
-        return self.respond(answer_each(self.images, classify, Classification), texts)
-
-    def respond(
-        self, data: list[Classification], texts: Mapping[str, Embedded]
-    ) -> ZeroShotResponse:
-        """The response of these items."""
-        tokens = sum(text.tokens for text in texts.values())
-        usage = Usage(prompt_tokens=tokens)
-        return ZeroShotResponse(model=self.model.name, data=data, usage=usage)
+        data = answer_each(self.images, classify, Classification)
+        return ZeroShotResponse(
+            model=self.model.name,
+            data=data,
+            usage=Usage(prompt_tokens=sum(text.tokens for text in texts.values())),
+        )
 
     def _embedded(self, outcomes: Sequence[Outcome]) -> dict[str, Embedded]:
         """Each text: a label in a template."""
         rendered = dict.fromkeys(render(t, label) for label in self.labels for t in self.templates)
         return {text: self.texts.find_embedding(text, outcomes) for text in rendered}
 
-    def label_matrix(self, vectors: Mapping[str, Vector]) -> npt.NDArray[np.float64]:
+    def _label_matrix(self, vectors: Mapping[str, Vector]) -> npt.NDArray[np.float64]:
         """(labels, D): each label's templates averaged and normalised again."""
         rows = [
             np.mean([vectors[render(t, label)] for t in self.templates], axis=0)
@@ -142,43 +157,13 @@ class ZeroShotPlan(Plan):
         lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
         return np.asarray(matrix / np.maximum(lengths, 1e-12))
 
-    def rank(self, image: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
-        """The labels, best first."""
+    def _rank(self, image: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
         cosines = labels @ image.astype(np.float64)
         scores = self.section.scores(cosines)
         return [
             LabelScore(label=self.labels[i], score=float(scores[i]), cosine=float(cosines[i]))
             for i in np.argsort(-cosines, kind="stable")[: self.top_k]
         ]
-
-
-@dataclass(frozen=True)
-class _Changed:
-    """An image's vector, and where the vectors of the texts are that it changed."""
-
-    vector: Vector
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True)
-class _ChangedPlan(Plan):
-    """Calls that change the vectors of texts, for each image."""
-
-    first: ZeroShotPlan
-    texts: Mapping[str, Embedded]
-    images: tuple[_Changed | ServingError, ...]
-    calls: tuple[InferCall, ...]
-
-    def finish(self, outcomes: Sequence[Outcome]) -> ZeroShotResponse:
-        """The labels of each image."""
-
-        def classify(index: int, image: _Changed) -> Classification:
-            vectors = np.concatenate([row.read(outcomes, Role.EMBEDDING) for row in image.rows])
-            labels = self.first.label_matrix(dict(zip(self.texts, vectors, strict=True)))
-            return Classification(index=index, labels=self.first.rank(image.vector, labels))
-
-        data = answer_each(self.images, classify, Classification)
-        return self.first.respond(data, self.texts)
 
 
 class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):

@@ -28,8 +28,7 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, projections
 from export.layers.attention.attention import CrossAttention, SelfAttention
-from export.layers.attention.heads import Heads
-from export.layers.blocks import MLP, BlockConfig, EncoderBlock, make_encoder_blocks
+from export.layers.blocks import BASE, MLP, BlockConfig, EncoderBlock, make_encoder_blocks
 from export.models.dual_encoders import clip, clipseg
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
@@ -64,29 +63,28 @@ def read_config(values: Mapping[str, Any]) -> Config:
     # The largest id of a text is its end token, whatever the file says, as in `transformers`.
     text = replace(clip.read_text(reader, clip.TEXT_DEFAULTS), end_token=None)
     width = reader.integer("projection_dim", 512)
-    video = clip.tower_section(reader, "vision", clip.IMAGE_DEFAULTS)
+    video = clip.tower_section(reader, "vision", {})
     video.refuse_unless(mit_hidden_size=width)
-    heads = (
-        video.integer("mit_num_attention_heads", 8),
-        reader.integer("prompt_num_attention_heads", 8),
+    sizes = {**clip.TEXT_DEFAULTS, "hidden_size": width, "num_hidden_layers": 1}
+    names = {name: f"mit_{name}" for name in BASE}
+    mixer = ConfigReader(video.values, video.place, sizes, names).read(BlockConfig)
+    sizes |= {"num_hidden_layers": 2, "intermediate_size": 4 * width}
+    sizes |= {"layer_norm_eps": text.tower.norm_epsilon}
+    names = {
+        "num_hidden_layers": "prompt_layers",
+        "hidden_size": "projection_dim",
+        "num_attention_heads": "prompt_num_attention_heads",
+        "hidden_act": "prompt_hidden_act",
+    }
+    prompts = ConfigReader(values, defaults=sizes, names=names).read(BlockConfig)
+    return reader.read(
+        Config,
+        image=image,
+        text=text,
+        frames=video.integer("num_frames", 8),
+        mixer=mixer,
+        prompts=replace(prompts, heads=replace(prompts.heads, bias=False)),
     )
-    for count in heads:
-        reader.divide(width, count)
-    mixer = replace(
-        image.tower,
-        layers=video.layers("mit_num_hidden_layers", 1),
-        heads=Heads(width, heads[0]),
-        mlp_width=video.integer("mit_intermediate_size", 2048),
-    )
-    prompts = BlockConfig(
-        layers=reader.layers("prompt_layers", 2),
-        heads=Heads(width, heads[1], bias=False),
-        mlp_width=4 * width,
-        activation=reader.activation("prompt_hidden_act", "quick_gelu"),
-        norm_epsilon=text.tower.norm_epsilon,
-    )
-    frames = video.integer("num_frames", 8)
-    return reader.read(Config, image=image, text=text, frames=frames, mixer=mixer, prompts=prompts)
 
 
 # --------------------------------------------------------------------------------------- network
@@ -114,22 +112,6 @@ class FrameBlock(EncoderBlock):
         return self.finish(x, self.attention(self.attention_norm(whole))[:, :-1])
 
 
-class FrameMixer(nn.Module):
-    """The frames' vectors as the video's (§3.2, multi-frame integration transformer)."""
-
-    def __init__(self, config: BlockConfig, frames: int) -> None:
-        super().__init__()
-        self.positions = nn.Parameter(torch.zeros(1, frames, config.width))
-        self.blocks = make_encoder_blocks(config, is_norm_first=True)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """(B, F, E) → (B, E)."""
-        x = frames + self.positions
-        for block in self.blocks:
-            x = block(x)
-        return (frames + x).mean(dim=1)
-
-
 class VideoTower(clip.VisionTransformer):
     """Frames → the video's vector, and its patches for `Labels`."""
 
@@ -139,7 +121,8 @@ class VideoTower(clip.VisionTransformer):
         self.frames = config.frames
         self.blocks = nn.ModuleList(FrameBlock(tower, config.frames) for _ in range(tower.layers))
         self.projection = nn.Linear(tower.width, config.embedding_width, bias=False)
-        self.mixer = FrameMixer(config.mixer, config.frames)
+        self.frame_positions = nn.Parameter(torch.zeros(1, config.frames, config.mixer.width))
+        self.frame_blocks = make_encoder_blocks(config.mixer, is_norm_first=True)
         self.patch_norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
         self.patch_projection = nn.Linear(tower.width, config.embedding_width, bias=False)
 
@@ -148,8 +131,14 @@ class VideoTower(clip.VisionTransformer):
         x = self.hidden(pixels.flatten(0, 1))
         frames = self.projection(self.norm(x[:, 0])).unflatten(0, (-1, self.frames))
         patches = self.patch_projection(self.patch_norm(x[:, 1:]))
-        means = patches.unflatten(0, (-1, self.frames)).mean(dim=1)
-        return functional.normalize(self.mixer(frames), dim=-1), means
+        return self.mix(frames), patches.unflatten(0, (-1, self.frames)).mean(dim=1)
+
+    def mix(self, frames: Tensor) -> Tensor:
+        """(B, F, E) → (B, E), of length one (§3.2, multi-frame integration transformer)."""
+        x = frames + self.frame_positions
+        for block in self.frame_blocks:
+            x = block(x)
+        return functional.normalize((frames + x).mean(dim=1), dim=-1)
 
 
 class LabelBlock(nn.Module):
@@ -214,8 +203,8 @@ def rename(config: Config) -> Rename:
         f"{layer}.message_fc": f"{block}.message",
         f"{layer}.message_ln": f"{block}.message_norm",
         **projections(f"{layer}.message_attn", f"{block}.message_attention"),
-        "mit.position_embedding": "image.mixer.positions",
-        **clip.block_names("mit", "image.mixer"),
+        "mit.position_embedding": "image.frame_positions",
+        **clip.layer_names("mit.encoder.layers.*", "image.frame_blocks.*"),
         "prompts_visual_layernorm": "image.patch_norm",
         "prompts_visual_projection": WeightLayout(
             ("image.patch_projection.weight",), is_transposed=True

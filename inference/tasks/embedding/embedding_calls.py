@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,14 +17,7 @@ from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.length_buckets import ROWS
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import (
-    Array,
-    In,
-    InferCall,
-    Outcome,
-    attempt_each,
-    unwrap,
-)
+from inference.tasks.shared.model_calls import Array, InferCall, Outcome, attempt_each, unwrap
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.text_rows import TextRows
 from triptych.messages import TruncationDirection
@@ -124,11 +117,10 @@ class EmbeddingCalls:
             )
         prepared = prepare_images(images, self.model)
         part = self.model.part(takes=Role.PIXELS, returns=Role.EMBEDDING)
-        if part.frames:
-            (count,) = part.frames
+        if (read := part.frames) is not None:
             items = _divide(prepared, frame_counts or [1] * len(prepared))
-            videos = attempt_each(items, lambda _, item: choose_frames(item, count))
-            return image_rows(videos, part, returns, self.calls, most=max(1, ROWS // count))
+            videos = attempt_each(items, lambda _, item: choose_frames(item, read))
+            return image_rows(videos, part, returns, self.calls, most=max(1, ROWS // read))
         rows = image_rows(prepared, part, returns, self.calls)
         if frame_counts is None:
             return rows
@@ -136,7 +128,7 @@ class EmbeddingCalls:
         return attempt_each(items, lambda _, item: Frames(tuple(map(unwrap, item))))
 
 
-def _divide(items: Sequence[In], counts: Sequence[int]) -> list[tuple[In, ...]]:
+def _divide(items: Sequence[Any], counts: Sequence[int]) -> list[tuple[Any, ...]]:
     remaining = iter(items)
     return [tuple(islice(remaining, count)) for count in counts]
 

@@ -54,8 +54,8 @@ def _part_canary(model: LoadedModel, takes: Role, returns: Role) -> InferCall | 
         return None
     given: dict[Role, Array] = {}
     if part.graph.input(Role.PIXELS) is not None:
-        shape = 1, *part.frames, *model.image.shape
-        given[Role.PIXELS] = np.zeros(shape, model.image.dtype)
+        frames = () if part.frames is None else (part.frames,)
+        given[Role.PIXELS] = np.zeros((1, *frames, *model.image.shape), model.image.dtype)
     for role in (Role.CONDITIONS, Role.HIDDEN):
         if (vectors := part.graph.input(role)) is not None:
             sizes = [size if isinstance(size, int) else 1 for size in vectors.shape]

@@ -649,7 +649,7 @@ RETRIEVAL: dict[str, Fault] = {
 }
 
 
-_CHANGE, _MIX = xclip.Labels.forward, xclip.FrameMixer.forward
+_CHANGE, _MIX = xclip.Labels.forward, xclip.VideoTower.mix
 
 
 VIDEO: dict[str, Fault] = {
@@ -658,9 +658,9 @@ VIDEO: dict[str, Fault] = {
         lambda net: net.image.blocks[1].message_attention.out.weight.zero_()
     ),
     "frames are in another order": replaced(
-        xclip.FrameMixer, "forward", lambda own, frames: _MIX(own, frames.flip(1))
+        xclip.VideoTower, "mix", lambda own, frames: _MIX(own, frames.flip(1))
     ),
-    "frames have no positions": change(lambda net: net.image.mixer.positions.zero_()),
+    "frames have no positions": change(lambda net: net.image.frame_positions.zero_()),
     "texts are scaled before they change": replaced(
         xclip.Labels,
         "forward",
