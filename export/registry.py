@@ -40,6 +40,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "siglip": "export.models.dual_encoders.siglip",
     "siglip2": "export.models.dual_encoders.siglip:SIGLIP2",
     "clipseg": "export.models.dual_encoders.clipseg",
+    "xclip": "export.models.dual_encoders.xclip",
     "owlvit": "export.models.dual_encoders.owlvit:OWLVIT",
     "owlv2": "export.models.dual_encoders.owlvit:OWLV2",
     "grounding-dino": "export.models.detectors.grounding_dino",
@@ -125,7 +126,6 @@ REFUSED = {  # `model_type` → why it is in no line above
     "gemma3n": "its layers have four residual streams (AltUp) and share keys and values, and its "
     "image tower is MobileNet-V5",
     "nllb-moe": "`transformers` computes two of its 128 experts, whatever the router chooses",
-    "xclip": "the video changes the vectors of its labels",
     **dict.fromkeys(("lxmert", "visual_bert"), "it reads regions of a detector"),
 }
 

@@ -2,8 +2,8 @@
 
 Where a change needs more, the bound is raised in that change, which says why. The task `answer`,
 its documents and heads, the formats of translators, translation through a language in between,
-pictures with texts in `classify`, recovery of many processes, timm's folders and 36 types of models
-took 7,800 lines of product. The sizes to come to are 78,000 lines of product and 66,000 of tests.
+pictures with texts in `classify`, recovery of many processes, timm's folders and 37 types of models
+took 8,100 lines of product. The sizes to come to are 78,000 lines of product and 66,000 of tests.
 """
 
 from __future__ import annotations
@@ -67,6 +67,6 @@ def test_tokens_leave_out_what_is_no_code() -> None:
 def test_the_project_does_not_grow() -> None:
     product, tests, everything = measure(*PRODUCT), measure("tests"), measure()
     print(f"product {product}\ntests {tests}\nall {everything}")
-    assert product.lines <= 106_000
-    assert tests.lines <= 100_600
-    assert everything.files <= 1_250
+    assert product.lines <= 106_260
+    assert tests.lines <= 100_800
+    assert everything.files <= 1_252

@@ -221,10 +221,7 @@ OneOrMany = Annotated[_Many, BeforeValidator(as_list, json_schema_input_type=str
 
 FrameCounts = Annotated[
     list[Annotated[int, Field(ge=1, le=MAX_FRAMES)]],
-    Field(
-        description="Number of frames of each item, whose embeddings are averaged; by default each "
-        "image is an item."
-    ),
+    Field(description="Number of frames of each item; by default each image is an item."),
 ]
 
 

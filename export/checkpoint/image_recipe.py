@@ -99,6 +99,7 @@ PROCESSORS = {
     "Segformer": Processor("exact", 512, None, IMAGENET, BILINEAR),
     "Bit": Processor("shortest_edge", 224, 224, OPENAI),  # DINOv2
     **dict.fromkeys(("CLIP", "ChineseCLIP", "Llava"), Processor("shortest_edge", 224, 224, OPENAI)),
+    "VideoMAE": Processor("shortest_edge", 224, 224, IMAGENET, BILINEAR),
     "LlavaNext": Processor(
         "exact",
         224,

@@ -152,8 +152,8 @@ def stateless_feeds(
                     is_end = probe.random.random(tokens.shape) < _DELIMITERS
                     tokens[is_end] = probe.random.choice(delimiters, int(is_end.sum()))
             feeds[port.name] = tokens
-        elif port.role is Role.CONDITIONS:
-            shape = count, 3, int(port.shape[-1])
+        elif port.role in (Role.CONDITIONS, Role.HIDDEN):
+            shape = count, *(3 if isinstance(size, str) else size for size in port.shape[1:])
             feeds[port.name] = probe.random.standard_normal(shape).astype(np.float32)
         elif port.role is Role.PIXEL_MASK:
             height, width = (int(size) for size in port.shape[1:])

@@ -194,6 +194,10 @@ class CalibrationSet:
         Raises:
             SetupError: the graphs read something that the samples lack, or an image is damaged.
         """
+        if any(graph.input(Role.CONDITIONS) for graph in bundle.manifest.graphs.values()):
+            raise SetupError(
+                f"--calibration has no vectors, which {bundle.manifest.name} reads: leave it out"
+            )
         model = LoadedModel(bundle.manifest, {}, load_tokenizer(bundle))  # for its tokenizer
         made = cls(samples.names, samples.found)
         for key, graph in bundle.manifest.graphs.items():

@@ -26,6 +26,7 @@ from inference.bundle.inputs import AlignmentSpec, Frozen, ImageSpec, PromptImag
 from inference.generation import Generation
 
 MANIFEST = "bundle.json"
+_VIDEO_RANK = 5  # (B, frames, height, width, 3)
 Dtype = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
 
 
@@ -34,9 +35,10 @@ class Role(StrEnum):
 
     A stateless graph takes TOKENS (B, T) with LENGTHS (B,), PIXELS (B, height, width, 3), or both,
     and returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION, or of each of N regions of an image
-    its box and what scores it; of PIXELS with CONDITIONS it returns MASKS. A graph that scores the
-    vocabulary at single positions takes POSITIONS and CHOICES too, and returns TOP_TOKENS,
-    TOP_SCORES and CHOICE_SCORES: the vocabulary-wide scores stay inside.
+    its box and what scores it; of PIXELS with CONDITIONS it returns MASKS. PIXELS of videos are (B,
+    frames, height, width, 3), and their HIDDEN may change CONDITIONS into other EMBEDDINGs. A graph
+    that scores the vocabulary at single positions takes POSITIONS and CHOICES too, and returns
+    TOP_TOKENS, TOP_SCORES and CHOICE_SCORES: the vocabulary-wide scores stay inside.
     """
 
     TOKENS = "tokens"  # (R, T) int64: step: new tokens; stateless: the text; right-padded
@@ -51,13 +53,13 @@ class Role(StrEnum):
     STATE = "state"  # named by a `State`
     LOGITS = "logits"  # step, (R, V) float32, before any processing; stateless, (B, C) or (B, T, C)
     EMIT = "emit"  # step, (R, …): kept per token, follows beams
-    EMBEDDING = "embedding"  # stateless, (B, D) float32
+    EMBEDDING = "embedding"  # stateless, (B, D) float32; of CONDITIONS (B, K, D)
     POSITIONS = "positions"  # stateless, (B, M) int64: indices in T; the row's first one as padding
     CHOICES = "choices"  # stateless, (B, N) int64: tokens to score at every position
     TOP_TOKENS = "top_tokens"  # stateless, (B, M, K) int64: the most likely tokens, best first
     TOP_SCORES = "top_scores"  # stateless, (B, M, K) float32: their probabilities
     CHOICE_SCORES = "choice_scores"  # stateless, (B, M, N) float32: the choices' probabilities
-    HIDDEN = "hidden"  # stateless, (B, T, D) float32
+    HIDDEN = "hidden"  # stateless, (B, T, D) float32; of a video (B, N, D), of its patches
     BOXES = "boxes"  # stateless, (B, N, 4) float32: centre x, y, width, height; parts of the image
     REGIONS = "regions"  # stateless, (B, N, E) float32: whose product with a text's EMBEDDING …
     REGION_BIASES = "region_biases"  # stateless, (B, N) float32: … plus these is a logit
@@ -65,7 +67,7 @@ class Role(StrEnum):
     TOKEN_LOGITS = "token_logits"  # stateless, (B, N, T) float32: of regions and a text's tokens
     CHOSEN = "chosen"  # stateless, (B, N) int64: the places of an image that became regions, …
     CHOSEN_SCORES = "chosen_scores"  # … (B, N) float32: by these scores, the best first
-    CONDITIONS = "conditions"  # stateless, (B, K, E) float32: texts' EMBEDDINGs to make MASKS of
+    CONDITIONS = "conditions"  # stateless, (B, K, E) float32: texts' EMBEDDINGs for an image
     MASKS = "masks"  # stateless, (B, K, height, width) float32: logits of parts of the image
     ATTENTION = "attention"  # stateless, (B, rows, columns) float32: of image patches, sum 1
 
@@ -321,6 +323,12 @@ class Part:
     graph: Graph
     instances: int = 1
     """Calls that it runs at the same time."""
+
+    @property
+    def frames(self) -> int | None:
+        """Of a video, where PIXELS are videos and not images."""
+        pixels = self.graph.input(Role.PIXELS)
+        return None if pixels is None or len(pixels.shape) < _VIDEO_RANK else int(pixels.shape[1])
 
 
 @dataclass(frozen=True)

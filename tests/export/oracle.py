@@ -43,6 +43,7 @@ Comparison = tuple[str, Tensor, Tensor]
 """(place, wanted, given)."""
 
 SOURCE_LENGTHS = (7, 4, 1)
+VIDEO_RANK = 5  # (B, frames, height, width, 3)
 _FIELDS = {Role.LOGITS: "logits", Role.HIDDEN: "last_hidden_state", Role.EMBEDDING: "pooler_output"}
 """Fields of `transformers`' outputs, where a twin names none."""
 TARGET_LENGTH = 6
@@ -141,10 +142,16 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
             0, 256, (len(lengths), *image.shape), generator=generator, dtype=torch.uint8
         )
     for lowering in graphs.lowerings.values():
-        conditions = lowering.graph.input(Role.CONDITIONS)
-        if conditions is not None:
-            shape = (len(lengths), 2, int(conditions.shape[-1]))
-            by_role[Role.CONDITIONS] = torch.randn(shape, generator=optional)
+        for role in (Role.CONDITIONS, Role.HIDDEN):
+            port = lowering.graph.input(role)
+            if port is not None:
+                sizes = [2 if isinstance(size, str) else size for size in port.shape[1:]]
+                by_role[role] = torch.randn((len(lengths), *sizes), generator=optional)
+        pixels = lowering.graph.input(Role.PIXELS)
+        if pixels is not None and len(pixels.shape) == VIDEO_RANK:
+            shape = (len(lengths), *pixels.shape[1:])
+            drawn = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
+            by_role[Role.PIXELS] = drawn
     if has_patches(graphs):
         drawn = [random_patches(number, image.shape) for number in range(len(lengths))]
         by_role[Role.PIXELS] = torch.from_numpy(np.stack(drawn))
@@ -350,7 +357,7 @@ def _wanted(
 ) -> dict[str, Tensor]:
     """What the reference gives for one row, computed once per twin and input."""
     inputs = _reference_inputs(pair, row, read)
-    own = (Role.POSITIONS, Role.CHOICES, Role.CONDITIONS)
+    own = (Role.POSITIONS, Role.CHOICES, Role.CONDITIONS, Role.HIDDEN)
     further = [row[role] for role in own if role in row]
     values = [value.numpy().tobytes() for value in (*_tensors(inputs), *further)]
     place = (key, graph.model_dump_json(), *inputs, *values)
@@ -407,6 +414,11 @@ def wanted_outputs(
         outputs = _masked_tokens(graph, inputs, reference)
     elif graph.output(Role.MASKS):
         outputs = {Role.MASKS: _masks(pair, inputs)}
+    elif graph.input(Role.HIDDEN):
+        changed = pair.reference.change(inputs[Role.CONDITIONS], inputs[Role.HIDDEN])
+        outputs = {Role.EMBEDDING: changed}
+    elif graph.output(Role.HIDDEN) and graph.output(Role.EMBEDDING):
+        outputs = {Role.EMBEDDING: reference["video_embeds"], Role.HIDDEN: reference["patches"]}
     elif graph.output(Role.TOKEN_LOGITS):
         logits = reference.logits[..., : inputs[Role.TOKENS].shape[1]]
         found = reference.enc_outputs_class.amax(dim=-1)

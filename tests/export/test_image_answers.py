@@ -14,7 +14,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer
+from transformers import (
+    AutoImageProcessor,
+    AutoProcessor,
+    AutoTokenizer,
+    VideoMAEImageProcessorPil,
+)
 
 from export.pipeline.cli import export
 from inference.bundle.reader import newest_bundle
@@ -142,6 +147,42 @@ def test_pictures_of_any_aspect_are_scored_as_by_transformers(tmp_path: Path) ->
         given = {each.label: each.score for each in item.labels}
         np.testing.assert_allclose([given[each] for each in LABELS], scores, atol=TOLERANCE)
     assert wanted.std(dim=0).min() > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("shown", "frames"),
+    [(5, [0, 1, 2, 3, 4]), (12, [1, 3, 6, 8, 10]), (2, [0, 0, 1, 1, 1]), (1, [0] * 5)],
+)
+def test_videos_are_scored_as_by_transformers(
+    shown: int, frames: list[int], tmp_path: Path
+) -> None:
+    """Of a longer list frames at equal distances are read, of a shorter one some several times."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    model = save("xclip", "odd", folder)
+    size = {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}}
+    VideoMAEImageProcessorPil(**size).save_pretrained(folder)
+    export(str(folder), repository=tmp_path / "repository")
+    bundle = newest_bundle(tmp_path / "repository", "folder")
+    random = np.random.default_rng(7)
+    pictures = [encoded(noise(50, 44)) for _ in range(3)] + [blocks(random) for _ in range(shown)]
+
+    task, places = TASKS["zero-shot"], ["beside"] * len(pictures)
+    request = task.declaration.request(images=places, labels=LABELS, frame_counts=[3, shown])
+    plan, models = task.prepare(request, pictures, load_model(bundle)), bundle.folder.parent.parent
+    following = plan.following([run(models, call) for call in plan.calls])
+    items = following.finish([run(models, call) for call in following.calls]).data
+
+    texts = AutoTokenizer.from_pretrained(folder)(LABELS, padding=True, return_tensors="pt")
+    recipe = AutoImageProcessor.from_pretrained(folder, backend="pil")
+    opened = [Image.open(io.BytesIO(each)).convert("RGB") for each in pictures]
+    for item, read in zip(items, ([0, 0, 1, 2, 2], [3 + place for place in frames]), strict=True):
+        pixels = recipe([opened[place] for place in read], return_tensors="pt")
+        with torch.no_grad():
+            wanted = model(**texts, **pixels)["logits_per_video"][0].softmax(dim=-1)
+        given = {each.label: each.score for each in item.labels}
+        np.testing.assert_allclose([given[each] for each in LABELS], wanted, atol=TOLERANCE)
+        assert wanted.std() > 100 * TOLERANCE
 
 
 QUESTIONS = ["w12", "w40 w9 w33", "w20", "w51 w13 w13 w8 w30"]

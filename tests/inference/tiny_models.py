@@ -391,6 +391,27 @@ def two_towers() -> Manifest:
     )
 
 
+def video_classifier() -> Manifest:
+    """Videos of three frames, which change the vectors of texts."""
+    towers = two_towers()
+    names = {"patches": (1, Role.HIDDEN), "texts": ("K", Role.CONDITIONS)}
+    patches, texts = (
+        Tensor(name=name, dtype="float32", shape=("B", size, 3), role=role)
+        for name, (size, role) in names.items()
+    )
+    image = TOWERS["image"]
+    video = image.inputs[0].model_copy(update={"shape": ("B", 3, 4, 4, 3)})
+    changed = EMBEDDING[0].model_copy(update={"shape": texts.shape})
+    graphs = {
+        "image": image.model_copy(update={"inputs": (video,), "outputs": (*EMBEDDING, patches)}),
+        "text": TOWERS["text"],
+        "labels": Graph(file="model.onnx", inputs=(patches, texts), outputs=(changed,)),
+    }
+    sections = {"zero-shot": {"logit_scale": 10.0, "templates": ["{}"]}, "embed": {}}
+    parts = {**towers.parts, "labels": "tiny-zero-shot-labels"}
+    return towers.model_copy(update={"tasks": sections, "parts": parts, "graphs": graphs})
+
+
 def detector() -> Manifest:
     """Two regions of an image, and texts in the space of their vectors."""
     found = (
@@ -460,4 +481,4 @@ def image_file(colour: str, kind: str = "PNG") -> bytes:
 
 def embedded(array: np.ndarray) -> np.ndarray:
     """Rows as unit vectors, float32."""
-    return (array / np.linalg.norm(array, axis=1, keepdims=True)).astype(np.float32)
+    return (array / np.linalg.norm(array, axis=-1, keepdims=True)).astype(np.float32)

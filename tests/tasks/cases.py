@@ -414,6 +414,10 @@ _CASES: dict[str, list[Case]] = {
              [{"labels": None, "error": {"field": "images.1"}}, {"labels": [...], "error": None}]),
         Case({"labels": ["red"]}, [labels("red", scores=[1.0])]),
         Case({"labels": ["red", "red"]}, [labels("red", "red", scores=[0.5, 0.5])]),
+        Case({"images": [RED, RED, BLUE, RED, BLUE, b"junk"], "labels": ["red", "a red"],
+              "frame_counts": [1, 4, 1]},
+             [{"labels": [{"cosine": 0.99997}] * 2}, {"labels": [{"cosine": 0.59875}] * 2},
+              {"error": {"field": "images.5"}}], (5, 0), model=MODELS["zero-shot videos"]),
     ],
     "detect": [
         Case({"labels": ["a", "b"]}, [{"width": 6, "height": 5, "boxes": [..., ...]}]),

@@ -26,6 +26,7 @@ from tests.inference.tiny_models import (
     served,
     text_classifier,
     two_towers,
+    video_classifier,
     word_labeller,
 )
 
@@ -101,6 +102,7 @@ MODELS: dict[str, Callable[[], LoadedModel]] = {
         manifest("caption", image=IMAGE, limits=Limits(max_total_tokens=16)), "picture"
     ),
     "zero-shot": lambda: words(two_towers()),
+    "zero-shot videos": lambda: words(video_classifier()),
     "embed": lambda: words(two_towers()),
     "generate": generator,
     "chat": lambda: generator("chat", CHAT),

@@ -422,8 +422,7 @@ class BlockingMethods(BlockingClient):
         Args:
             texts: Texts to embed.
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            frame_counts: Number of frames of each item, whose embeddings are averaged; by default
-                each image is an item.
+            frame_counts: Number of frames of each item; by default each image is an item.
             normalize: Scale embeddings to unit length; false for models whose graphs do not.
             prompt_name: The model's prompt of this name is put before each text.
             prompt: Put before each text.
@@ -856,8 +855,7 @@ class BlockingMethods(BlockingClient):
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             labels: Classes to choose from.
-            frame_counts: Number of frames of each item, whose embeddings are averaged; by default
-                each image is an item.
+            frame_counts: Number of frames of each item; by default each image is an item.
             templates: Each contains {}; several are averaged. Default: 'a photo of a {}'.
             top_k: Return only this many labels, the best ones; scores stay those among all.
             model: Model name; optional where exactly one model fits.
@@ -1255,8 +1253,7 @@ class AwaitableMethods(AwaitableClient):
         Args:
             texts: Texts to embed.
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            frame_counts: Number of frames of each item, whose embeddings are averaged; by default
-                each image is an item.
+            frame_counts: Number of frames of each item; by default each image is an item.
             normalize: Scale embeddings to unit length; false for models whose graphs do not.
             prompt_name: The model's prompt of this name is put before each text.
             prompt: Put before each text.
@@ -1689,8 +1686,7 @@ class AwaitableMethods(AwaitableClient):
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             labels: Classes to choose from.
-            frame_counts: Number of frames of each item, whose embeddings are averaged; by default
-                each image is an item.
+            frame_counts: Number of frames of each item; by default each image is an item.
             templates: Each contains {}; several are averaged. Default: 'a photo of a {}'.
             top_k: Return only this many labels, the best ones; scores stay those among all.
             model: Model name; optional where exactly one model fits.

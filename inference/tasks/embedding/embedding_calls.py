@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
+from inference.processing.prepared_image import PreparedImage
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
+from inference.tasks.shared.length_buckets import ROWS
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from inference.tasks.shared.model_calls import Array, InferCall, Outcome, attempt_each, unwrap
 from inference.tasks.shared.rows import Row, image_rows
@@ -92,12 +94,16 @@ class EmbeddingCalls:
         return EmbeddedTexts(self.model, self._known, rows)
 
     def add_images(
-        self, images: Sequence[ImageInput], frame_counts: Sequence[int] | None
+        self,
+        images: Sequence[ImageInput],
+        frame_counts: Sequence[int] | None,
+        returns: tuple[Role, ...] = (Role.EMBEDDING,),
     ) -> tuple[EmbeddingPlace | ServingError, ...]:
         """Calls for the readable images: each item's place, or its error.
 
         Args:
             frame_counts: Images of each item; None: one.
+            returns: Outputs, of which the place of a video has them all.
 
         Raises:
             InvalidRequest: too many images, or other numbers of frames than of images.
@@ -111,12 +117,34 @@ class EmbeddingCalls:
             )
         prepared = prepare_images(images, self.model)
         part = self.model.part(takes=Role.PIXELS, returns=Role.EMBEDDING)
-        rows = image_rows(prepared, part, (Role.EMBEDDING,), self.calls)
+        if (read := part.frames) is not None:
+            items = _divide(prepared, frame_counts or [1] * len(prepared))
+            videos = attempt_each(items, lambda _, item: choose_frames(item, read))
+            return image_rows(videos, part, returns, self.calls, most=max(1, ROWS // read))
+        rows = image_rows(prepared, part, returns, self.calls)
         if frame_counts is None:
             return rows
-        remaining = iter(rows)
-        items = [tuple(islice(remaining, count)) for count in frame_counts]
+        items = _divide(rows, frame_counts)
         return attempt_each(items, lambda _, item: Frames(tuple(map(unwrap, item))))
+
+
+def _divide(items: Sequence[Any], counts: Sequence[int]) -> list[tuple[Any, ...]]:
+    remaining = iter(items)
+    return [tuple(islice(remaining, count)) for count in counts]
+
+
+def choose_frames(frames: Sequence[PreparedImage | ServingError], count: int) -> PreparedImage:
+    """The frames in the middle of equal parts of a video, as one image (count, height, width, 3).
+
+    A video with fewer frames shows some of them several times. Either is what the authors of X-CLIP
+    test with (arXiv 2208.02816: `SampleFrames` of their code).
+
+    Raises:
+        ServingError: a frame could not be read.
+    """
+    images = [unwrap(frame) for frame in frames]
+    chosen = [images[(2 * part + 1) * len(images) // (2 * count)] for part in range(count)]
+    return replace(chosen[0], pixels=np.stack([image.pixels for image in chosen]))
 
 
 @dataclass(frozen=True)

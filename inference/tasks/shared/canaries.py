@@ -54,9 +54,12 @@ def _part_canary(model: LoadedModel, takes: Role, returns: Role) -> InferCall | 
         return None
     given: dict[Role, Array] = {}
     if part.graph.input(Role.PIXELS) is not None:
-        given[Role.PIXELS] = np.zeros((1, *model.image.shape), model.image.dtype)
-    if (conditions := part.graph.input(Role.CONDITIONS)) is not None:
-        given[Role.CONDITIONS] = np.zeros((1, 1, int(conditions.shape[-1])), np.float32)
+        frames = () if part.frames is None else (part.frames,)
+        given[Role.PIXELS] = np.zeros((1, *frames, *model.image.shape), model.image.dtype)
+    for role in (Role.CONDITIONS, Role.HIDDEN):
+        if (vectors := part.graph.input(role)) is not None:
+            sizes = [size if isinstance(size, int) else 1 for size in vectors.shape]
+            given[role] = np.zeros(sizes, np.float32)
     if part.graph.input(Role.TOKENS) is not None:
         encoded = model.tokenizer.encode(_TEXT)
         padding = model.padding(part.graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,7 +99,8 @@ class InferCall:
     @cached_property
     def tokens(self) -> int:
         """Cost at admission, padding included: of the largest input, which is text or images."""
-        return max(cost(array) for array in self.inputs.values())
+        is_masked = Role.MASKS in self.outputs.values()
+        return max(cost(array, is_masked) for array in self.inputs.values())
 
 
 Call: TypeAlias = GenerateCall | InferCall
@@ -131,20 +133,20 @@ def size_of(outcome: Outcome) -> int:
     return sum(array.size for array in outcome.values())
 
 
-def cost(array: Array) -> int:
+def cost(array: Array, is_masked: bool) -> int:
     """Tokens of a stateless graph's input: ids as they are, an image by its patches.
 
-    Each of an image's conditions has a fixed number.
+    Vectors count one each; those that become masks have a fixed number.
     """
     if array.dtype == np.float32 and array.ndim == _CONDITIONS_RANK:
-        return array.shape[0] * array.shape[1] * _TOKENS_PER_CONDITION
+        return array.shape[0] * array.shape[1] * (_TOKENS_PER_CONDITION if is_masked else 1)
     return _patches(array) if array.dtype in _PIXELS else int(array.size)
 
 
 def _patches(pixels: Array) -> int:
-    """Of one image, or of several: (height, width, 3) or (I, height, width, 3)."""
+    """Of one image, or of several: (height, width, 3), (I, height, width, 3) or (B, F, …)."""
     height, width = pixels.shape[-3:-1]
-    images = pixels.shape[0] if pixels.ndim == 4 else 1
+    images = math.prod(pixels.shape[:-3])
     return images * max(1, height * width // _PIXELS_PER_TOKEN)
 
 

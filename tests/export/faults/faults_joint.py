@@ -24,7 +24,7 @@ from export.layers.attention.heads import KeyValue
 from export.layers.blocks import EncoderBlock
 from export.models.captioners import blip_retrieval
 from export.models.detectors import grounding_dino, grounding_dino_layers
-from export.models.dual_encoders import clip, siglip
+from export.models.dual_encoders import clip, siglip, xclip
 from export.models.encoder_decoders.bert_decoder import BertDecoder
 from export.models.vision import vit
 from export.models.vision_language import (
@@ -649,7 +649,28 @@ RETRIEVAL: dict[str, Fault] = {
 }
 
 
+_CHANGE, _MIX = xclip.Labels.forward, xclip.VideoTower.mix
+
+
+VIDEO: dict[str, Fault] = {
+    "frames exchange no messages": replaced(xclip.FrameBlock, "forward", EncoderBlock.forward),
+    "messages are not added up": change(
+        lambda net: net.image.blocks[1].message_attention.out.weight.zero_()
+    ),
+    "frames are in another order": replaced(
+        xclip.VideoTower, "mix", lambda own, frames: _MIX(own, frames.flip(1))
+    ),
+    "frames have no positions": change(lambda net: net.image.frame_positions.zero_()),
+    "texts are scaled before they change": replaced(
+        xclip.Labels,
+        "forward",
+        lambda own, patches, texts: _CHANGE(own, patches, functional.normalize(texts, dim=-1)),
+    ),
+    "the end token of the file is read": change(lambda net: setattr(net.text, "end_token", 45)),
+}
+
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("xclip", EXPORTED): VIDEO,
     ("vilt", "odd"): VILT,
     ("blip", "odd"): BLIP,
     ("blip", "retrieval"): RETRIEVAL,

@@ -40,6 +40,7 @@ from inference.tasks.shared.model_calls import Array
 from serving.load_model import load_model
 from serving.local_model import Infer
 from tests.export.conftest import example_bundle
+from tests.inference.tiny_models import video_classifier
 
 COUNT = 400
 POINTS = 0.5
@@ -238,6 +239,13 @@ def test_a_damaged_image_is_refused_by_its_name(tmp_path: Path) -> None:
     (folder / "07.png").write_bytes(b"no image")
     with pytest.raises(SetupError, match=r"07\.png: not an image"):
         _set(bundle, folder)
+
+
+def test_a_bundle_that_reads_vectors_takes_no_samples(tmp_path: Path) -> None:
+    videos = Bundle(tmp_path, video_classifier())
+    folder, texts = _images(tmp_path / "photos"), _texts(tmp_path, *["lamp"] * 20)
+    with pytest.raises(SetupError, match="no vectors, which tiny-zero-shot reads"):
+        _set(videos, folder, texts)
 
 
 def test_a_bundle_with_two_towers_needs_texts_and_images(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -18,16 +19,19 @@ from transformers.pipelines.token_classification import (
 
 from inference.bundle.manifest import Role
 from inference.errors import BundleError, InvalidRequest, TooLong, Unavailable
+from inference.processing.prepared_image import PreparedImage
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classify import TASK as CLASSIFY
 from inference.tasks.classify import ClassifyPlan
+from inference.tasks.embedding.embedding_calls import choose_frames
 from inference.tasks.fill_mask import TASK as FILL_MASK
 from inference.tasks.fill_mask import FillMaskPlan
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.labels import Entity, LabelledToken, entities, without_overlaps
 from inference.tasks.shared.length_buckets import Padding, buckets
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from inference.tasks.shared.model_calls import InferCall, Outputs
+from inference.tasks.shared.model_calls import InferCall, Outcome, Outputs
+from inference.tasks.shared.served_task import Plan
 from inference.tasks.tag import TASK as TAG
 from inference.tasks.tag import TagPlan
 from inference.tasks.zero_shot import TASK as ZERO_SHOT
@@ -151,6 +155,9 @@ def test_text_without_tokens_is_refused() -> None:
 
 
 ZERO_SHOT_LIMITS = TaskLimits(max_client_batch_size=20)
+
+
+VIDEOS = MODELS["zero-shot videos"]
 
 
 def plan_zero_shot(
@@ -282,6 +289,86 @@ def test_failed_labels_fail_the_request(classifier: LoadedModel) -> None:
     made = plan_zero_shot(classifier, [image_file("red")], ["x"])
     with pytest.raises(Unavailable):
         made.finish([Unavailable("down"), embed(made.calls[1])])
+
+
+def plan_videos(*counts: int, labels: Sequence[str] = ("x", "y"), **fields: Any) -> ZeroShotPlan:
+    images = [image_file("red")] * sum(counts)
+    return plan_zero_shot(VIDEOS(), images, list(labels), frame_counts=[*counts], **fields)
+
+
+def changed_by(plan: ZeroShotPlan, failed: Collection[int] = ()) -> Plan:
+    """The plan that follows, where videos are (1, 0, 0) and patches of the n-th one (n, 0, 1)."""
+    outcomes: list[Outcome] = []
+    for number, call in enumerate(plan.calls):
+        outputs = {Role.EMBEDDING: np.tile(np.float32([1, 0, 0]), (call.rows, 1))}
+        if "pixels" in call.inputs:
+            patches = [[[place, 0, 1]] for place in range(call.rows)]
+            outputs[Role.HIDDEN] = np.array(patches, np.float32)
+        outcomes.append(Unavailable("down") if number in failed else outputs)
+    following = plan.following(outcomes)
+    assert following is not None
+    return following
+
+
+def test_texts_are_changed_for_each_video_in_calls_of_limited_size() -> None:
+    plan = plan_videos(3, 1, labels=[f"t{n}" for n in range(600)], templates=["{}", "a {}"])
+    following = changed_by(plan)
+    assert [call.model for call in following.calls] == ["tiny-zero-shot-labels"] * 4
+    assert [call.inputs["texts"].shape for call in following.calls] == [
+        (1, 1024, 3), (1, 176, 3),
+    ] * 2  # fmt: skip
+    assert [call.tokens for call in following.calls] == [1024, 176] * 2
+    outcomes = []
+    for place, call in enumerate(following.calls):
+        sizes = call.inputs["texts"].shape[1]
+        vectors = np.tile(np.float32([place // 2, 1, 0]), (1, sizes, 1))
+        vectors[0, 1::2] = [1, 0, 0] if place // 2 else [0, 1, 0]  # of the second template
+        outcomes.append({Role.EMBEDDING: vectors})
+    first, second = following.finish(outcomes).data
+    assert {entry.cosine for entry in first.labels} == {0.0}
+    assert second.labels[0].cosine == pytest.approx(2 / 5**0.5)
+    assert {call.inputs["patches"][0, 0, 0] for call in following.calls[2:]} == {1}
+
+
+def test_frames_of_a_video_are_one_input_and_labels_have_the_models_templates() -> None:
+    text, video = plan_videos(3, 1).calls
+    assert text.inputs["token_ids"].shape[0] == 2
+    assert text.inputs["lengths"].tolist() == [2, 2]  # without "a photo of a"
+    assert video.inputs["pixels"].shape == (2, 3, 4, 4, 3)
+    assert video.tokens == 2 * 3
+    assert set(video.outputs.values()) == {Role.EMBEDDING, Role.HIDDEN}
+
+
+@pytest.mark.parametrize(
+    ("count", "chosen"), [(3, [0, 1, 2]), (9, [1, 4, 7]), (5, [0, 2, 4]), (2, [0, 1, 1])]
+)
+def test_frames_are_those_in_the_middle_of_equal_parts(count: int, chosen: list[int]) -> None:
+    frames = [PreparedImage(np.full((1, 1, 3), number), (7, 5)) for number in range(count)]
+    video = choose_frames(frames, 3)
+    assert video.pixels[:, 0, 0, 0].tolist() == chosen
+    assert video.size == (7, 5)
+
+
+def test_failed_call_of_videos_fails_those_only_and_of_texts_all() -> None:
+    following = changed_by(plan_videos(3, 1, 2, 1), failed=[1])
+    assert [call.rows for call in following.calls] == [1, 1]
+    vectors = {Role.EMBEDDING: np.ones((1, 2, 3), np.float32)}
+    data = following.finish([vectors, Unavailable("down")]).data
+    assert [item.error is not None for item in data] == [True, True, False, True]
+    with pytest.raises(Unavailable):
+        changed_by(plan_videos(3), failed=[0])
+    plan = plan_videos(3, 1, 2)
+    with pytest.raises(Unavailable):  # labels that no video has changed are no response
+        plan.finish([{}, Unavailable("down"), {}])
+
+
+def test_canary_of_videos_calls_every_part() -> None:
+    video, text, labels = ZERO_SHOT.canary(VIDEOS())
+    assert video.inputs["pixels"].shape == (1, 3, 4, 4, 3)
+    assert text.inputs["token_ids"].shape == (1, 2)
+    assert {name: array.shape for name, array in labels.inputs.items()} == {
+        "patches": (1, 1, 3), "texts": (1, 1, 3),
+    }  # fmt: skip
 
 
 def test_rows_of_like_length_share_a_bucket() -> None:

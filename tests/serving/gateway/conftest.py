@@ -127,12 +127,18 @@ class FakeInference:
             pass
         if Role.EMBEDDING not in call.outputs.values():
             return run(call)
-        if "pixels" in call.inputs:
-            vectors = call.inputs["pixels"].mean(axis=(1, 2)) + 1.0
+        if "texts" in call.inputs:
+            vectors = call.inputs["texts"] * call.inputs["patches"]
+        elif "pixels" in call.inputs:
+            pixels = call.inputs["pixels"]
+            vectors = pixels.mean(axis=tuple(range(1, pixels.ndim - 1))) + 1.0
         else:
             rows = call.inputs["token_ids"].sum(axis=1).astype(float)
             vectors = np.stack([rows, np.ones_like(rows), -rows], axis=1)
-        return {role: embedded(vectors) for role in call.outputs.values()}
+        outputs = {role: embedded(vectors) for role in call.outputs.values()}
+        if Role.HIDDEN in outputs:
+            outputs[Role.HIDDEN] = outputs[Role.HIDDEN][:, None]
+        return outputs
 
     async def is_ready(self, model: str, version: int) -> bool:
         return model not in self.unloaded and (model, version) not in self.retired

@@ -94,6 +94,26 @@ def test_masks_of_texts_are_those_of_transformers(config: str, twins: Twins) -> 
     assert difference(want[:1], want[1:2]) > 100 * TOLERANCE  # the texts decide
 
 
+@pytest.mark.parametrize("config", twin_of("xclip").configs)
+def test_logits_of_videos_and_texts_are_those_of_transformers(config: str, twins: Twins) -> None:
+    twin = twins("xclip", config)
+    graphs = twin.graphs()
+    inputs = random_inputs(twin, graphs)
+    texts, lengths = inputs.by_role[Role.TOKENS], inputs.by_role[Role.LENGTHS]
+    pixels = inputs.by_role[Role.PIXELS]
+    inside = torch.arange(texts.shape[1])[None] < lengths[:, None]
+    section = twin.architecture.tasks["zero-shot"](twin.network, twin.checkpoint)
+    with torch.no_grad():
+        shown = normalised(pixels, twin.prepared.image)
+        want = twin.reference(torch.where(inside, texts, 1), shown, attention_mask=inside.long())
+        videos, patches = graphs.lowerings["image"].module(pixels)
+        vectors = graphs.lowerings["text"].module(texts, lengths)
+        labels = graphs.lowerings["labels"].module(patches, vectors.expand(len(pixels), -1, -1))
+    logits = section["logit_scale"] * torch.einsum("be,bke->bk", videos, labels)
+    assert difference(want["logits_per_video"], logits) < TOLERANCE
+    assert difference(labels[0], labels[1]) > 100 * TOLERANCE  # the video decides
+
+
 @pytest.mark.parametrize("name", ["owlvit", "owlv2"])
 @pytest.mark.parametrize("config", twin_of("owlvit").configs)
 def test_logits_of_regions_and_texts_are_those_of_transformers(
