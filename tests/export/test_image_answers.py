@@ -23,7 +23,17 @@ from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.tasks import TASKS
 from serving.load_model import load_model
-from tests.export.image_folders import CONTINUES, KINDS, NEW_TOKENS, PROMPTS, ask, wanted, write
+from tests.export.image_folders import (
+    CONTINUES,
+    KINDS,
+    NEW_TOKENS,
+    PROMPTS,
+    ask,
+    log_probs,
+    read,
+    wanted,
+    write,
+)
 from tests.export.saved_folders import save
 from tests.export.test_text_pipelines import run
 from tests.pictures import blocks, encoded, noise
@@ -54,6 +64,14 @@ def test_bundle_answers_about_pictures_as_transformers(kind: str, tmp_path: Path
             before = prompt if kind in CONTINUES else ""
             assert caption.text == f"{before} {answered}".strip()
             found.add(answered)
+        ids = processor.tokenizer("w40 w51 w40", add_special_tokens=False)["input_ids"]
+        ids += model.generation.eos_token_ids[:1]
+        scores = log_probs(original, read(processor, picture, prompt), ids)
+        target = f"{' ' * bool(before)}w40 w51 w40"
+        asked = {"targets": [target], "texts": prompt, "logprobs": 0}
+        scored = ask("score", model, runner, picture, len(ids), **asked)
+        given = [each.logprob for each in scored.logprobs]
+        np.testing.assert_allclose(given, scores, atol=10 * TOLERANCE)
     assert len(found) > 1
 
 
