@@ -178,7 +178,7 @@ class _Reader:
         ids, given = read(written, self.text_field), self.output(target, with_end)
         if written and not (section.answers or self.model.reads_source):
             whole = read(written + target, self.field)
-            if whole[: len(ids)] == ids:
+            if len(whole) > len(ids) and whole[: len(ids)] == ids:
                 given = [*whole[len(ids) :], *self._end(with_end is not False)]
         instruction = section.instruction(written, self.text_field, self.model)
         return self.call(image_call(ids, image, instruction, self.model), given)
@@ -209,7 +209,7 @@ class _Reader:
             first = self.model.beginning
             if not first and not self.model.generation.decoder_start_ids:
                 first, given = given[:1], given[1:]  # nothing is before the first token
-        if not given and text and target:
+        if text and target and not whole[place:]:
             raise InvalidRequest(
                 f"{self.field} has no token of its own behind {self.text_field}: begin it with a "
                 "space",
