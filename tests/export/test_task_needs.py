@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -18,7 +16,7 @@ from transformers import AutoTokenizer
 
 from examples import CHECKPOINTS
 from export.architecture import Architecture
-from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.checkpoint.checkpoint import Checkpoint
 from export.graphs.source_model import SourceModel
 from export.parity.graph_runs import bundle_path, onnx_run
 from export.parity.judge import TOLERANCE
@@ -29,22 +27,13 @@ from export.pipeline.manifest import Request, build_manifest
 from export.precision import Device, Precision, Runtime, check_device
 from export.registry import architecture
 from export.tokenizer.tokenizer import fast_tokenizer
-from inference.bundle.manifest import Bundle, Manifest, Role
-from inference.engine import codec
-from inference.engine.runner_factory import bundle_validator
-from inference.errors import BundleError, InvalidRequest, SetupError
-from inference.tasks import TASKS
-from inference.tasks.shared.served_task import AnyTask
-from serving.load_model import load_model
+from inference.bundle.manifest import Manifest
+from inference.errors import BundleError, SetupError
 from tests.export.conftest import Bundles, Twins, lowered
 from tests.export.faults import faults_encoders
 from tests.export.oracle import difference
-from tests.export.saved_folders import save
 from tests.export.tokenizer.tiny_tokenizers import write_folder
-from tests.export.twin import EXPORTED
-from tests.export.twins import generators, interface, twin_of
-from tests.pictures import blocks
-from triptych.task import IMAGES
+from tests.export.twins import generators, twin_of
 
 CONFIG = next(iter(twin_of("clip").configs))
 
@@ -152,52 +141,6 @@ def test_prompt_in_chunks_gives_the_scores_of_the_whole(
         start, end = end, end + chunk
         logits = call(tokens[:, start:end], np.array([end], np.int32), chunk)
         assert difference(want[end - 1], torch.from_numpy(logits[0])) < TOLERANCE, end
-
-
-SEEING = [
-    pytest.param(name, config, marks=() if name in ("blip-2", "florence2") else pytest.mark.full)
-    for name in generators(graph="admit")
-    if interface(name).lowerings["admit"].graph.input(Role.PIXELS) is not None
-    for config in {EXPORTED, "flan-t5"} & {*twin_of(name).configs}
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "config"), SEEING)
-def test_every_task_makes_calls_that_the_engine_takes(
-    name: str, config: str, tmp_path: Path
-) -> None:
-    """And names the field of a text that has the token of an image where none is given."""
-    save(name, config, tmp_path)
-    source = SourceModel(open_checkpoint(str(tmp_path)))
-    described, _ = build_manifest(Request("twin"), 1, source, source.graphs())
-    for file, content in source.preprocessing.files.items():
-        (tmp_path / file).write_bytes(content)
-    model = load_model(Bundle(tmp_path, described))
-    check = bundle_validator(Bundle(tmp_path, described)).validate
-    picture, images = blocks(np.random.default_rng(3)), described.text_images
-    for task in map(TASKS.__getitem__, model.sections):
-        place = str(task.details(model).get("image_place", ""))
-        reads = [*task.inputs(model)]
-        request, shown = _request(task, reads, f"{place} w20"), [picture] * (IMAGES in reads)
-        plan = task.prepare(request, shown, model)
-        for call in plan.calls:
-            sent = codec.encode_request(call.inputs, call.options)
-            check(codec.decode_request(sent, model.generation))
-        texts = {name for name in reads if name != IMAGES}
-        if texts and images is not None:
-            token = model.tokenizer.pieces([images.token_id])[0]
-            request = _request(task, texts, f"w20 {token}")
-            with pytest.raises(InvalidRequest) as caught:
-                task.prepare(request, (), model)
-            assert str(caught.value.field).partition(".")[0] in type(request).model_fields
-
-
-def _request(task: AnyTask, fields: Iterable[str], text: str) -> Any:
-    """A request with that text in every field but `images`."""
-    texts = dict.fromkeys(("prompts", "targets", "texts"), text)
-    values = {**texts, "messages": [{"role": "user", "content": text}], IMAGES: ["beside"]}
-    return task.declaration.request(**{name: values[name] for name in fields})
 
 
 NAMES = ["input_ids", "attention_mask"]
