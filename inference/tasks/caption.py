@@ -37,6 +37,7 @@ from inference.tasks.shared.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask
 from inference.tasks.shared.streaming import Streaming, one_call_each
 from triptych.messages import Alternative
+from triptych.task import IMAGES
 from triptych.tasks import caption as declared
 from triptych.tasks.caption import INSTRUCTION, Attention, Caption, CaptionRequest, CaptionResponse
 
@@ -117,6 +118,12 @@ class CaptionSection(WithImages):
         """Whether the prompt is a question, which the caption does not repeat."""
         return self.layout is not None or bool(self.images and self.images.end)
 
+    def instruction(self, prompt: str | None, field: str, model: LoadedModel) -> dict[str, Array]:
+        """What the image encoder reads of a prompt; see `ImagePlaces.instruction`."""
+        if self.images is None:
+            return {}
+        return self.images.instruction(self.write_prompt(self.images, prompt)[0], field, model)
+
     def write_prompt(self, places: ImagePlaces, prompt: str | None) -> tuple[str, bool]:
         """The text that the model reads, and whether it has all special tokens."""
         if self.layout is None:
@@ -143,30 +150,22 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         section, header = self.section_of(model), self.header(request, model)
         smallest = ImageLayout.smallest(model.image)
         written = request.prompt if header is None else None
-        begin = _prompt_ids(written, section, model, smallest)
-        name = SOURCE_IDS if model.reads_source else PROMPT_IDS
-        instruction: dict[str, Array] = {}
-        if section.images is not None:
-            text, _ = section.write_prompt(section.images, request.prompt)
-            instruction = section.images.instruction(text, "prompt", model)
-        has_one = not model.manifest.takes_image_lists
+        begin = prompt_ids(written, "prompt", section, model, smallest)
+        instruction = section.instruction(request.prompt, "prompt", model)
         calls: list[GenerateCall] = []
 
         def add_call(_: int, prepared: PreparedImage | ServingError) -> int:
             image = unwrap(prepared)
             ids = begin
             if image.layout != smallest:
-                ids = _prompt_ids(request.prompt, section, model, image.layout)
-            prompt = {name: np.array(ids, dtype=np.int64)} if ids else {}
-            held = {PIXELS: image.pixels} if has_one else held_images([image])
-            inputs = with_instruction({**held, **prompt}, instruction)
-            calls.append(model.generate_call(inputs, options))
+                ids = prompt_ids(request.prompt, "prompt", section, model, image.layout)
+            calls.append(model.generate_call(image_call(ids, image, instruction, model), options))
             return len(calls) - 1
 
         numbers = attempt_each(prepare_images(images, model, header), add_call, calls)
         is_shown = not (section.answers or model.reads_source)
-        prompt_ids = _leading_ids(begin, section, model) if is_shown else ()
-        return CaptionPlan(request, model, prompt_ids, numbers, tuple(calls), grid)
+        leading = _leading_ids(begin, section, model) if is_shown else ()
+        return CaptionPlan(request, model, leading, numbers, tuple(calls), grid)
 
     def answers(self, model: LoadedModel) -> bool:
         """Whether a model answers the prompt, which is then a question."""
@@ -174,19 +173,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         return self.section_of(model).answers or bool(patches and patches.has_header)
 
     def header(self, request: CaptionRequest, model: LoadedModel) -> str | None:
-        """The prompt of a model that reads it in the image.
-
-        Raises:
-            InvalidRequest: there is none.
-        """
-        patches = model.image.patches
-        if patches is None or not patches.has_header:
-            return None
-        if not request.prompt or is_blank(request.prompt):
-            raise InvalidRequest(
-                f"{model.name} answers questions about images: write one in prompt", field="prompt"
-            )
-        return request.prompt
+        return header_of(request.prompt, "prompt", model)
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         return [generator_canary(model)]
@@ -210,23 +197,59 @@ def _leading_ids(ids: list[int], section: CaptionSection, model: LoadedModel) ->
     return tuple(ids[len(ids) - ids[::-1].index(images.token_id) :])
 
 
-def _prompt_ids(
-    prompt: str | None, section: CaptionSection, model: LoadedModel, layout: ImageLayout
+def header_of(prompt: str | None, field: str, model: LoadedModel) -> str | None:
+    """The prompt of a model that reads it in the image; None of others.
+
+    Args:
+        field: The request's field of the prompt.
+
+    Raises:
+        InvalidRequest: there is none.
+    """
+    patches = model.image.patches
+    if patches is None or not patches.has_header:
+        return None
+    if not prompt or is_blank(prompt):
+        raise InvalidRequest(
+            f"{model.name} answers questions about images: write one in {field}", field=field
+        )
+    return prompt
+
+
+def image_call(
+    ids: Sequence[int], image: PreparedImage, instruction: Mapping[str, Array], model: LoadedModel
+) -> dict[str, Array]:
+    """Inputs of the call for an image and its prompt.
+
+    Args:
+        ids: Of `prompt_ids`.
+        instruction: Of `CaptionSection.instruction`.
+    """
+    name = SOURCE_IDS if model.reads_source else PROMPT_IDS
+    prompt = {name: np.array(ids, dtype=np.int64)} if ids else {}
+    has_list = model.manifest.takes_image_lists
+    held = held_images([image]) if has_list else {PIXELS: image.pixels}
+    return with_instruction({**held, **prompt}, instruction)
+
+
+def prompt_ids(
+    prompt: str | None, field: str, section: CaptionSection, model: LoadedModel, layout: ImageLayout
 ) -> list[int]:
     """The prompt as the model reads it, with the image where the prompt holds it.
 
     Args:
+        field: The request's field of the prompt.
         layout: Of the image.
     """
     places = section.images
     if places is not None:
         if places.count(prompt or ""):
-            message = f"prompt has {places.place}: the image has its place"
-            raise InvalidRequest(message, field="prompt")
+            message = f"{field} has {places.place}: the image has its place, leave it out"
+            raise InvalidRequest(message, field=field)
         text, is_complete = section.write_prompt(places, prompt)
-        ids = places.encode(text, "prompt", model, layouts=[layout], is_complete=is_complete)
+        ids = places.encode(text, field, model, layouts=[layout], is_complete=is_complete)
     elif prompt:
-        ids = model.encode(prompt, "prompt", special=False)
+        ids = model.encode(prompt, field, special=False)
     else:
         return []
     start = model.generation.decoder_start_ids
@@ -234,9 +257,10 @@ def _prompt_ids(
         ids = ids[len(start) :]  # the engine begins with it; Donut's prompts name their task so
     room = _room(model)
     if room is not None and len(ids) > room:
+        field, change = (field, "shorten it") if prompt else (IMAGES, "send smaller ones")
         raise TooLong(
-            f"prompt has {len(ids)} tokens, {model.name} takes at most {room}: shorten it",
-            field="prompt",
+            f"{field} has {len(ids)} tokens, {model.name} takes at most {room}: {change}",
+            field=field,
         )
     return ids
 

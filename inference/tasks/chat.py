@@ -110,6 +110,7 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
         text = template.render(messages, model.longest_text)
         if places is None:
             ids = model.encode(text, _FIELD, special=False)
+            model.check_has_no_image(ids, _FIELD)
         else:
             _check_places(text, places, request)
             begin = section.special_tokens.get("bos_token")

@@ -135,13 +135,15 @@ def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:
             field="echo",
         )
     is_scored, step = request.echo and request.logprobs is not None, model.manifest.graphs["step"]
-    if is_scored and (step.whole_prompts or (step.whole_images and request.images)):
+    images = model.manifest.images
+    why = None
+    if step.whole_prompts or (step.whole_images and request.images):
         read, scored = ("prompts", "them") if step.whole_prompts else ("images", "their prompts")
-        raise InvalidRequest(
-            f"{model.name} reads {read} in both directions and does not score {scored}: leave echo "
-            "or logprobs out",
-            field="echo",
-        )
+        why = f"reads {read} in both directions and does not score {scored}"
+    elif images is not None and not images.is_scored and request.images:
+        why = "has no score of an image's token"
+    if is_scored and why:
+        raise InvalidRequest(f"{model.name} {why}: leave echo or logprobs out", field="echo")
 
 
 def _scoring_call(

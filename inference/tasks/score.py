@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
+from inference.engine.codec import PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError, TooLong
+from inference.processing.prepared_image import PreparedImage
+from inference.tasks.caption import TASK as CAPTION
+from inference.tasks.caption import header_of, image_call, prompt_ids
 from inference.tasks.generation.continuation import given_tokens, token_logprobs
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
@@ -70,7 +73,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
     ) -> ScorePlan:
         targets = request.targets
         model.task_limits.check_batch(len(targets), "targets")
-        prepared = prepare_images(images, model) if images else ()
+        prepared = prepare_images(images, model, self.header(request, model)) if images else ()
         for name, given in (("texts", request.texts or ()), (IMAGES, prepared)):
             if len(given) not in (0, 1, len(targets)):
                 raise InvalidRequest(
@@ -88,7 +91,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
             ends = request.with_end
             if prepared:
                 image = unwrap(prepared[index if len(prepared) > 1 else 0])
-                calls.append(reader.call({PIXELS: image.pixels}, reader.output(target, ends)))
+                calls.append(reader.caption(image, text, target, ends))
             elif model.reads_source:
                 source = np.array(reader.source(text), dtype=np.int64)
                 calls.append(reader.call({SOURCE_IDS: source}, reader.output(target, ends)))
@@ -105,20 +108,37 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
         """No call: other tasks of the generator have a canary."""
         return ()
 
+    def header(self, request: ScoreRequest, model: LoadedModel) -> str | None:
+        if not (request.images and _reads_images(model)):
+            return None
+        texts = request.texts or ()
+        first = texts[0] if texts else None
+        if (header := header_of(first, "texts", model)) is not None and len(texts) > 1:
+            raise InvalidRequest(
+                f"{model.name} reads a question in the image: give one text for all targets",
+                field="texts",
+            )
+        return header
+
     def accepts(self, request: ScoreRequest, model: LoadedModel) -> bool:
-        """Captioners read images, translators texts, language models texts or nothing."""
-        if _reads_images(model):
-            return bool(request.images) and not request.texts
-        return not request.images and (bool(request.texts) or not model.reads_source)
+        """Whether what is given is read, and what the model cannot do without is given."""
+        if request.images:
+            return _reads_images(model) and (_reads_texts(model) or not request.texts)
+        return not _needs_image(model) and (bool(request.texts) or not model.reads_source)
 
     def refusal(self, request: ScoreRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        reads = {model.name: "images" if _reads_images(model) else "texts" for model in models}
-        listed = ", ".join(f"{name} reads {what}" for name, what in reads.items())
-        field = IMAGES if request.images else "texts"
-        return InvalidRequest(f"no model takes that: {listed}", field=field)
+        def read_by(model: LoadedModel) -> str:
+            needed = IMAGES if _needs_image(model) else "texts" if model.reads_source else ""
+            others = [name for name in self.inputs(model)[1:] if name != needed]
+            return " and, where given, ".join(filter(None, [needed, *others]))
+
+        listed = ", ".join(f"{model.name} reads {read_by(model)}" for model in models)
+        field = IMAGES if any(map(_needs_image, models)) != bool(request.images) else "texts"
+        return InvalidRequest(f"give what the model reads: {listed}", field=field)
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
-        return ("targets", IMAGES if _reads_images(model) else "texts")
+        texts, images = _reads_texts(model), _reads_images(model)
+        return ("targets", *["texts"] * texts, *[IMAGES] * images)
 
     def size(self, request: ScoreRequest) -> int | None:
         """Characters; a text for all targets is read for each. None with images."""
@@ -142,8 +162,27 @@ class _Reader:
         """Encoder tokens."""
         check_is_not_blank(text, self.text_field)
         ids = self.model.encode(text, self.text_field)
+        self.model.check_has_no_image(ids, self.text_field)
         self.model.check_length(len(ids), self.text_field)
         return ids
+
+    def caption(
+        self, image: PreparedImage, text: str, target: str, with_end: bool | None
+    ) -> GenerateCall:
+        """The call that takes a target as the answer to an image and its prompt."""
+        section, layout = CAPTION.section_of(self.model), image.layout
+        written = None if header_of(text, self.text_field, self.model) else text
+
+        def read(prompt: str | None, field: str) -> list[int]:
+            return prompt_ids(prompt, field, section, self.model, layout)
+
+        ids, given = read(written, self.text_field), self.output(target, with_end)
+        if written and not (section.answers or self.model.reads_source):
+            whole = read(written + target, self.field)
+            if len(whole) > len(ids) and whole[: len(ids)] == ids:
+                given = [*whole[len(ids) :], *self._end(with_end is not False)]
+        instruction = section.instruction(written, self.text_field, self.model)
+        return self.call(image_call(ids, image, instruction, self.model), given)
 
     def output(self, target: str, with_end: bool | None) -> list[int]:
         """Tokens of a whole output: the forced first one, the text, the end."""
@@ -154,6 +193,7 @@ class _Reader:
                 f"{self.field}: the vocabulary of {self.model.name} cannot write it",
                 field=self.field,
             )
+        self.model.check_has_no_image(ids, self.field)
         first = self.model.generation.forced_bos_token_id
         before = [] if first is None else [first]
         return [*before, *ids, *self._end(with_end is not False)]
@@ -170,8 +210,12 @@ class _Reader:
             first = self.model.beginning
             if not first and not self.model.generation.decoder_start_ids:
                 first, given = given[:1], given[1:]  # nothing is before the first token
-        if not given:
-            raise InvalidRequest(f"{self.field} is empty: it has no tokens", field=self.field)
+        if text and target and not whole[place:]:
+            raise InvalidRequest(
+                f"{self.field} has no token of its own behind {self.text_field}: begin it with a "
+                "space",
+                field=self.field,
+            )
         return first, given
 
     def call(self, inputs: dict[str, Array], given: list[int]) -> GenerateCall:
@@ -197,6 +241,7 @@ class _Reader:
     def _prompt(self, text: str, field: str) -> list[int]:
         """Tokens of a text without those that the tokenizer puts behind it."""
         ids = self.model.encode(text, field)
+        self.model.check_has_no_image(ids, field)
         own = self.model.encode(text, field, special=False)
         starts = range(len(ids) - len(own), -1, -1)
         first = next((start for start in starts if ids[start : start + len(own)] == own), 0)
@@ -207,8 +252,20 @@ class _Reader:
 
 
 def _reads_images(model: LoadedModel) -> bool:
-    """Whether outputs are for an image, not for a text that may hold images."""
-    return model.manifest.image is not None and not model.manifest.takes_image_lists
+    """Whether targets may be answers about an image."""
+    return CAPTION.name in model.sections
+
+
+def _needs_image(model: LoadedModel) -> bool:
+    return _reads_images(model) and not model.manifest.takes_image_lists
+
+
+def _reads_texts(model: LoadedModel) -> bool:
+    """Whether a text may stand before targets: alone, or as the prompt of their image."""
+    if not _needs_image(model):
+        return True
+    patches = model.image.patches
+    return CAPTION.section_of(model).images is not None or bool(patches and patches.has_header)
 
 
 TASK = ScoreTask()

@@ -101,12 +101,18 @@ def write(kind: str, folder: Path) -> tuple[Any, Any]:
     return processor, model
 
 
-def wanted(processor: Any, model: Any, picture: bytes, prompt: str, num_beams: int) -> str:
-    """The answer without the prompt."""
+def read(processor: Any, picture: bytes, prompt: str) -> Any:
+    """The inputs of the model."""
     is_prefix = isinstance(processor, PaliGemmaProcessor | MllamaProcessor | Gemma3Processor)
     opened, text = Image.open(io.BytesIO(picture)), f"<image>{prompt}" if is_prefix else prompt
     inputs = processor(images=opened, text=text, return_tensors="pt")
     inputs.pop("labels", None)
+    return inputs
+
+
+def wanted(processor: Any, model: Any, picture: bytes, prompt: str, num_beams: int) -> str:
+    """The answer without the prompt."""
+    inputs = read(processor, picture, prompt)
     with torch.no_grad():
         (found,) = model.generate(
             **inputs, num_beams=num_beams, max_new_tokens=NEW_TOKENS, do_sample=False
@@ -114,6 +120,19 @@ def wanted(processor: Any, model: Any, picture: bytes, prompt: str, num_beams: i
     behind = found[1:] if has_source(model.config) else found[inputs["input_ids"].shape[1] :]
     answer: str = processor.tokenizer.decode(behind, skip_special_tokens=True)
     return answer
+
+
+def log_probs(model: Any, inputs: Any, ids: list[int]) -> list[float]:
+    """Of `generate` where it may write these ids alone."""
+    left = iter(ids)
+    with torch.no_grad():
+        found = model.generate(
+            **inputs, num_beams=1, max_new_tokens=len(ids), do_sample=False, output_logits=True,
+            return_dict_in_generate=True, prefix_allowed_tokens_fn=lambda *_: [next(left)],
+        )  # fmt: skip
+    assert len(found.logits) == len(ids)
+    pairs = zip(found.logits, ids, strict=True)
+    return [float(logits[0].log_softmax(-1)[token]) for logits, token in pairs]
 
 
 def ask(

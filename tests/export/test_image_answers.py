@@ -28,7 +28,17 @@ from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.tasks import TASKS
 from serving.load_model import load_model
-from tests.export.image_folders import CONTINUES, KINDS, NEW_TOKENS, PROMPTS, ask, wanted, write
+from tests.export.image_folders import (
+    CONTINUES,
+    KINDS,
+    NEW_TOKENS,
+    PROMPTS,
+    ask,
+    log_probs,
+    read,
+    wanted,
+    write,
+)
 from tests.export.saved_folders import save
 from tests.export.test_text_pipelines import run
 from tests.pictures import blocks, encoded, noise
@@ -59,6 +69,14 @@ def test_bundle_answers_about_pictures_as_transformers(kind: str, tmp_path: Path
             before = prompt if kind in CONTINUES else ""
             assert caption.text == f"{before} {answered}".strip()
             found.add(answered)
+        ids = processor.tokenizer("w40 w51 w40", add_special_tokens=False)["input_ids"]
+        ids += model.generation.eos_token_ids[:1]
+        scores = log_probs(original, read(processor, picture, prompt), ids)
+        target = f"{' ' * bool(before)}w40 w51 w40"
+        asked = {"targets": [target], "texts": prompt, "logprobs": 0}
+        scored = ask("score", model, runner, picture, len(ids), **asked)
+        given = [each.logprob for each in scored.logprobs]
+        np.testing.assert_allclose(given, scores, atol=10 * TOLERANCE)
     assert len(found) > 1
 
 
@@ -176,8 +194,8 @@ def test_videos_are_scored_as_by_transformers(
     texts = AutoTokenizer.from_pretrained(folder)(LABELS, padding=True, return_tensors="pt")
     recipe = AutoImageProcessor.from_pretrained(folder, backend="pil")
     opened = [Image.open(io.BytesIO(each)).convert("RGB") for each in pictures]
-    for item, read in zip(items, ([0, 0, 1, 2, 2], [3 + place for place in frames]), strict=True):
-        pixels = recipe([opened[place] for place in read], return_tensors="pt")
+    for item, chosen in zip(items, ([0, 0, 1, 2, 2], [3 + place for place in frames]), strict=True):
+        pixels = recipe([opened[place] for place in chosen], return_tensors="pt")
         with torch.no_grad():
             wanted = model(**texts, **pixels)["logits_per_video"][0].softmax(dim=-1)
         given = {each.label: each.score for each in item.labels}

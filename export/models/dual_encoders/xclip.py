@@ -180,6 +180,9 @@ class Labels(nn.Module):
 class XCLIP(clip.CLIP):
     """The three graphs' networks, and the trained temperature."""
 
+    image: VideoTower
+    text: clipseg.TextTower
+
     def __init__(self, config: Config) -> None:
         text = clipseg.TextTower(config.text, config.embedding_width)
         super().__init__(VideoTower(config), text)

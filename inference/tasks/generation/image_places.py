@@ -139,7 +139,7 @@ class ImagePlaces(TaskConfig):
 
         Raises:
             InvalidRequest: an image behind words, where images are leading; words beside the name
-                of a task without input; a video.
+                of a task without input; a video; a token that stands for an image and is no place.
             TooLong: more than the gateway takes.
         """
         if self.video is not None and self.video in text:
@@ -154,13 +154,17 @@ class ImagePlaces(TaskConfig):
             words = self._sentence(self._behind_images(text, field), field)
             before = [images.token_id] * (self.count(text) * images.tokens)
             special = not is_complete and not self.begin
-            written = self.begin + words + self.end
-            return before + model.encode(written, field, special=special)
+            ids = model.encode(self.begin + words + self.end, field, special=special)
+            self._check_count(ids.count(images.token_id), 0, field)
+            return before + ids
         special = self.around is None and not is_complete
         written = self.laid_out(text, [layout.grid for layout in layouts])
         ids = model.encode(written, field, special=special)
-        sizes = (layout.size for layout in layouts for _ in range(1 + prod(layout.grid)))
-        return ids if images is None else images.expanded(ids, sizes)
+        if images is None:
+            return ids
+        sizes = [layout.size for layout in layouts for _ in range(1 + prod(layout.grid))]
+        self._check_count(ids.count(images.token_id), len(sizes) or self.count(text), field)
+        return images.expanded(ids, sizes)
 
     def instruction(self, text: str, field: str, model: LoadedModel) -> dict[str, Array]:
         """What the image encoder reads of a text, as an input of its call; {} where it reads none.
@@ -183,6 +187,15 @@ class ImagePlaces(TaskConfig):
             )
         start = model.manifest.instruction_start or 0
         return {SOURCE_IDS: np.array(ids, dtype=np.int64) + start}
+
+    def _check_count(self, tokens: int, wanted: int, field: str) -> None:
+        """Raises InvalidRequest where a text itself has tokens that stand for an image."""
+        if tokens > wanted:
+            raise InvalidRequest(
+                f"{field} has a token that the model reads for an image: write {self.place} where "
+                "one is, and nothing else",
+                field=field,
+            )
 
     def _sentence(self, words: str, field: str) -> str:
         """Words, or the sentence of the task that they name.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -287,6 +287,15 @@ class LoadedModel:
         for text, name in zip(texts, fields, strict=False):
             check_characters(len(text), name, most)
         raise AssertionError("texts within the gateway's limit are read whole")
+
+    def check_has_no_image(self, ids: Sequence[int], field: str) -> None:
+        """Raises InvalidRequest for a text that writes an image's token, where no image is read."""
+        images = self.manifest.text_images
+        if images is not None and images.token_id in ids:
+            raise InvalidRequest(
+                f"{field} has the token of an image, and no image is read there: leave it out",
+                field=field,
+            )
 
     def check_length(self, tokens: int, field: str, what: str = "") -> None:
         """Raises TooLong when a sequence is longer than the model's own limit."""

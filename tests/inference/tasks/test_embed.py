@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Limits, Role, Tensor
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
-from inference.errors import BundleError, TooLong, Unavailable
+from inference.errors import BundleError, InvalidRequest, TooLong, Unavailable
 from inference.generation import Generation
 from inference.tasks import TASKS
 from inference.tasks.embed import TASK as EMBED
@@ -288,12 +289,20 @@ END = 1
 def scoring_model(kind: str, **rules: object) -> LoadedModel:
     defaults = {"pad_token_id": 0, "max_new_tokens": 5, "eos_token_ids": (END,), "num_beams": 2}
     fields: dict[str, object] = {"generation": Generation(**{**defaults, **rules})}
-    if kind == "translator":
+    reads_images = kind not in ("translator", "language")
+    tokenizer = WordTokenizer()
+    if kind in ("translator", "encoder of images"):
         fields["graphs"] = ENCODES
-    if kind == "captioner":
+    if reads_images:
         fields["image"] = IMAGE
+    places: dict[str, object] = {}
+    if kind.endswith("of images"):
+        tokenizer.encode("<image>")  # token 3
+        places = {"images": {"place": "<image>", "is_leading": True}}
+        held = "source_image" if kind.startswith("encoder") else "images"
+        fields[held] = PromptImages(positions=2, token_id=3, tokens=2)
     fields["limits"] = Limits(max_input_tokens=12, max_total_tokens=16)
-    return served(manifest("generate", **fields), WordTokenizer())
+    return served(manifest("caption" if reads_images else "generate", places, **fields), tokenizer)
 
 
 def plan_scoring(loaded: LoadedModel, *targets: str, **fields: object) -> ScorePlan:
@@ -344,6 +353,24 @@ def test_a_captioner_scores_texts_of_images() -> None:
     assert all(call.inputs[PIXELS].shape == (4, 4, 3) for call in made.calls)
 
 
+@pytest.mark.parametrize(
+    ("kind", "read"), [("encoder of images", SOURCE_IDS), ("decoder of images", PROMPT_IDS)]
+)
+def test_a_text_beside_an_image_is_its_prompt(kind: str, read: str) -> None:
+    loaded, red = scoring_model(kind, decoder_start_ids=(2,)), image_file("red")
+    for text, words in (("what is", ["what", "is"]), (None, [])):
+        made = plan_scoring(loaded, "a cat", texts=text, images=[red])
+        pieces = loaded.tokenizer.pieces(made.calls[0].inputs[read])
+        assert pieces == ["<image>", "<image>", *words, "</s>"]
+        assert made.calls[0].inputs[PIXELS].shape[-3:] == (4, 4, 3)
+        assert given(loaded, made) == ["a cat ."]
+    for target, text, name in (("a", "b <image>", "texts.0"), ("<image>", "b", "targets.0")):
+        for images in (None, [red]):
+            with pytest.raises(InvalidRequest, match=f"^{name} has") as caught:
+                plan_scoring(loaded, target, texts=text, images=images)
+            assert caught.value.field == name
+
+
 def answer(log_probs: tuple[float, ...]) -> Outcome:
     ids = tuple(range(3, 3 + len(log_probs)))
     return finished((ids,), (-99.0,), log_probs=(log_probs,), top=((),))
@@ -363,12 +390,14 @@ def test_targets_that_do_not_fit_are_errors_of_their_own() -> None:
 def test_models_take_what_they_read() -> None:
     texts, images = {"texts": ["a"]}, {"images": ["x"]}
     cases = {"translator": [texts], "captioner": [images], "language": [texts, {}]}
+    cases["encoder of images"] = [images, texts | images]
+    cases["decoder of images"] = [texts, {}, images, texts | images]
     for kind, taken in cases.items():
         for fields in (texts, images, {}, texts | images):
             request = ScoreRequest(targets=["a"], **fields)
             assert SCORE.accepts(request, scoring_model(kind)) == (fields in taken)
     refused = SCORE.refusal(ScoreRequest(targets=["a"]), [scoring_model("captioner")])
-    assert "tiny-generate reads images" in refused.message
+    assert "tiny-caption reads images" in refused.message
 
 
 def test_generators_of_one_language_serve_it_without_a_section() -> None:

@@ -154,6 +154,10 @@ def test_prompts_whose_images_are_read_in_both_directions_are_not_scored(
     assert len(plan(reads_images, "one two", echo=True, logprobs=1).calls) == 2
     with pytest.raises(InvalidRequest, match="does not score their prompts"):
         plan(reads_images, "one two", echo=True, logprobs=1, images=["beside"])
+    images = PromptImages(positions=2, token_id=99, is_scored=False)
+    unscored = replace(model, manifest=model.manifest.model_copy(update={"images": images}))
+    with pytest.raises(InvalidRequest, match="no score of an image's token"):
+        plan(unscored, "one two", echo=True, logprobs=1, images=["beside"])
 
 
 def test_examples_count_once_for_each_prompt() -> None:

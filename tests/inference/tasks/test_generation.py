@@ -22,7 +22,7 @@ from transformers.models.idefics.processing_idefics import IdeficsProcessor
 
 from inference.bundle.inputs import Patches, PromptImages
 from inference.bundle.manifest import Limits
-from inference.errors import InvalidRequest, UnsupportedImage
+from inference.errors import InvalidRequest, TooLong, UnsupportedImage
 from inference.generation import Generation, Overrides, TokenChunk
 from inference.processing.prepared_image import PreparedImage
 from inference.processing.sentences import is_blank
@@ -32,12 +32,14 @@ from inference.tasks.generate import TASK as GENERATE
 from inference.tasks.generation.image_places import ImagePlaces, TileTexts, with_instruction
 from inference.tasks.generation.overrides import sampling_overrides
 from inference.tasks.generation.prompt_task import PromptPixels, header, held_images, laid_out
+from inference.tasks.score import TASK as SCORE
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from tests.inference.processing.test_text import byte_level
 from tests.inference.tiny_models import IMAGE, WordTokenizer, finished, image_file, manifest, served
 from tests.tasks.models import ENCODES
 from triptych.tasks.caption import INSTRUCTION, CaptionRequest
 from triptych.tasks.generate import Example, GenerateRequest
+from triptych.tasks.score import ScoreRequest
 
 SHOTS = [Example(input=" sea otter", output="loutre de mer "), Example(input="a", output="b")]
 
@@ -508,6 +510,14 @@ def test_a_question_is_drawn_above_patches_of_the_image(captioner: LoadedModel) 
         request = CaptionRequest(images=["x"], prompt=missing)
         with pytest.raises(InvalidRequest, match="write one in prompt"):
             TASK.prepare(request, [image_file("red")], asked)
+    scored = ScoreRequest(targets="red", images=["x"], texts="a b")
+    (call,) = SCORE.prepare(scored, [image_file("red")], asked).calls
+    assert list(call.inputs) == ["pixels"]
+    assert (call.inputs["pixels"] == calls[0].inputs["pixels"]).all()
+    for texts, told in ((None, "write one in texts"), (["a", "b"], "one text for all targets")):
+        scored = ScoreRequest(targets=["a", "b"], images=["x"], texts=texts)
+        with pytest.raises(InvalidRequest, match=told):
+            SCORE.prepare(scored, [image_file("red")], asked)
 
 
 def test_an_encoder_reads_the_image_with_the_text(source_captioner: LoadedModel) -> None:
@@ -567,3 +577,12 @@ def source_captioner() -> LoadedModel:
         source_image=PromptImages(positions=2, token_id=3, tokens=2),
     )
     return served(described, tokenizer)
+
+
+def test_an_image_without_a_prompt_that_is_too_long_is_named(source_captioner: LoadedModel) -> None:
+    longer = {"source_image": PromptImages(positions=20, token_id=3, tokens=20)}
+    described = source_captioner.manifest.model_copy(update=longer)
+    captioner = replace(source_captioner, manifest=described)
+    with pytest.raises(TooLong, match=r"^images has \d+ tokens, .* send smaller ones") as caught:
+        TASK.prepare(CaptionRequest(images=["file"]), [image_file("red")], captioner)
+    assert caught.value.field == "images"

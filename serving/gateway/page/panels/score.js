@@ -26,7 +26,7 @@ const EXAMPLES = [
   },
   {
     label: "What comes next?",
-    fits: (model, fields) => fields.includes("texts") && !model.languages.length,
+    fits: (model, fields) => !fields.includes("images") && !model.languages.length,
     text: "a small red dotted",
     targets: [" ring on a cyan background", " ring on a large background", " on a ring"],
   },
@@ -38,7 +38,7 @@ function create(shell) {
   const targets = rowsField("Texts to score", {
     columns: ["text"], field: "targets", noun: "text", least: 1, isTrimmed: false,
   });
-  const readsPictures = () => shell.fieldsOf(shell.model).includes("images");
+  const reads = (name) => shell.fieldsOf(shell.model).includes(name);
   const fits = (example) => (model) => example.fits(model, shell.fieldsOf(model));
   const offered = EXAMPLES.filter((example) => shell.models.some(fits(example)));
   const apply = async (example) => {
@@ -46,11 +46,11 @@ function create(shell) {
     shell.choose(shell.models.some(isPlain) ? isPlain : fits(example)); // a chat expects its template
     text.value = example.text ?? "";
     targets.value = example.targets.map((one) => [one]);
-    if (readsPictures()) await pictures.choose(SCENE);
+    if (reads("images")) await pictures.choose(SCENE);
   };
   shell.follow(() => {
-    text.element.hidden = readsPictures();
-    pictures.element.hidden = !readsPictures();
+    text.element.hidden = !reads("texts");
+    pictures.element.hidden = !reads("images");
   });
   if (offered.length) apply(offered[0]);
 
@@ -60,10 +60,10 @@ function create(shell) {
     ready: pictures.ready,
     request() {
       const given = targets.value.map(([one]) => one);
-      const images = readsPictures() ? pictures.value.slice(0, 1) : [];
+      const images = reads("images") ? pictures.value.slice(0, 1) : [];
+      const source = reads("texts") && text.value !== "" ? text.value : null;
       if (!given.length) throw new InputError("write the texts to score", "targets");
-      if (readsPictures() && !images.length) throw new InputError("choose a picture", "images");
-      const source = readsPictures() || text.value === "" ? null : text.value;
+      if (reads("images") && !source && !images.length) throw new InputError("choose a picture", "images");
       return { body: { texts: source, targets: given, logprobs: 0 }, images };
     },
     show: (data, { body }) => view(data, body.targets),

@@ -34,7 +34,7 @@ from tests.export.florence2_folder import (
     wanted,
     write,
 )
-from tests.export.image_folders import ask
+from tests.export.image_folders import ask, log_probs
 from tests.inference.tiny_models import WordTokenizer
 from tests.pictures import blocks
 from triptych.tasks.detect import Box
@@ -62,6 +62,15 @@ def test_bundle_answers_as_transformers(tmp_path: Path) -> None:
             assert ask("generate", model, runner, picture, NEW_TOKENS, **asked).text == answered
             assert "<loc_" in answered
             found.add(answered)
+        ids = [0, *processor.tokenizer("a cat", add_special_tokens=False)["input_ids"], 2]
+        for prompt in ("<CAPTION>", *PROMPTS):
+            shown = Image.open(io.BytesIO(picture))
+            inputs = processor(images=shown, text=prompt, return_tensors="pt")
+            asked = {"targets": ["a cat"], "logprobs": 0}
+            asked |= {} if prompt == "<CAPTION>" else {"texts": prompt}
+            scored = ask("score", model, runner, picture, len(ids), **asked)
+            scores = log_probs(original, inputs, ids)
+            np.testing.assert_allclose([e.logprob for e in scored.logprobs], scores, atol=1e-4)
         found |= _check_boxes(processor, original, model, runner, picture)
     assert len(found) > len(PROMPTS)  # prompts, and pictures, decide
 
