@@ -14,7 +14,7 @@ published; a field that no message has any more stays in it, marked as removed.
 | `list[list[M]]` of a message `M` | `repeated MList`, a message with `repeated M values` |
 | `T` or None; a field of a request that has a default | `optional T` |
 
-The lock (`lock.py`) holds the numbers, and the width of integers of published fields.
+The lock (`proto.lock.json`) holds the numbers, and the width of integers of published fields.
 """
 
 from __future__ import annotations
