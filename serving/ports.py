@@ -8,11 +8,22 @@ import os
 import socket
 from collections.abc import Collection
 from contextlib import ExitStack
+from functools import lru_cache
 
 from inference.errors import SetupError
 
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_ANY_IPV6 = ipaddress.IPv6Address("::")
+_ANY = {ipaddress.IPv4Address("0.0.0.0"): "127.0.0.1", _ANY_IPV6: "::1"}
 """Where a server that listens on all addresses is reached from this machine."""
+
+
+@lru_cache(maxsize=64)  # the same for most requests
+def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a host is; None for a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
 
 
 def host_port(host: str, port: int | str) -> str:
@@ -22,7 +33,8 @@ def host_port(host: str, port: int | str) -> str:
 
 def reachable(host: str) -> str:
     """An address of this machine at which a server that listens on `host` is reached."""
-    return next((own for any_, own in _ANY.items() if _is_address(host, any_)), host)
+    address = parse_address(host)
+    return host if address is None else _ANY.get(address, host)
 
 
 def address_of(host: str) -> str:
@@ -124,14 +136,7 @@ def _family(host: str) -> socket.AddressFamily:
 
 def _is_dual(host: str) -> bool:
     """Whether a socket takes IPv4 too, as gRPC's do."""
-    return _is_address(host, "::") and socket.has_dualstack_ipv6()
-
-
-def _is_address(host: str, address: str) -> bool:
-    try:
-        return ipaddress.ip_address(host) == ipaddress.ip_address(address)
-    except ValueError:
-        return False
+    return parse_address(host) == _ANY_IPV6 and socket.has_dualstack_ipv6()
 
 
 def _unusable(host: str, port: int, purpose: str, error: OSError) -> SetupError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from triptych.fields import MessageField, fields_of
 from triptych.task import IMAGES, Task
@@ -14,9 +13,9 @@ HEADER = '''"""Methods of the clients, generated from the tasks by `make proto`;
 IMPORTS = """\
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 
-from triptych.client.base_client import AwaitableClient, BlockingClient
+from triptych.client.base_client import AwaitableClient, BlockingClient, awaiting, streaming
 from triptych.images import Image
 from triptych.messages import Chunk
 from triptych.operation import fields_among, operation, stream_operation
@@ -25,39 +24,17 @@ IMAGES_TEXT = "One or many: paths, bytes, open files, Pillow images, data URIs o
 STREAM_TEXT = """\
 Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent before
 the first chunk is read. Beams cannot stream."""
+CLASS_TEXT = "A method for each task of the API."
 RAISES = "TriptychError: See `triptych.errors`"
 _ARGUMENTS = "**fields_among(locals())"
 _WIDTH = 100 - 8
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """How methods of one kind of client are written."""
-
-    name: str
-    base: str
-    define: str
-    send: str
-    generator: str
-
-
-_KINDS = (
-    _Kind("BlockingMethods", "BlockingClient", "def", "self.send", "Generator[Chunk, None, None]"),
-    _Kind(
-        "AwaitableMethods",
-        "AwaitableClient",
-        "async def",
-        "await self.send",
-        "AsyncGenerator[Chunk, None]",
-    ),
-)
 
 
 def methods_text(tasks: Iterable[Task]) -> str:
     """The module `triptych.generated.methods`; not formatted yet."""
     tasks = list(tasks)
     return "\n".join(
-        [HEADER, "", IMPORTS, *map(_import, tasks), *(_class(kind, tasks) for kind in _KINDS)]
+        [HEADER, "", IMPORTS, *map(_import, tasks), *_blocking(tasks), *_awaitable(tasks)]
     )
 
 
@@ -66,33 +43,44 @@ def _import(task: Task) -> str:
     return f"from {module} import TASK as {_constant(task)}, {response}"
 
 
-def _class(kind: _Kind, tasks: Iterable[Task]) -> str:
-    lines = [f"class {kind.name}({kind.base}):", '    """A method for each task of the API."""', ""]
+def _blocking(tasks: Iterable[Task]) -> Iterator[str]:
+    yield "class BlockingMethods(BlockingClient):"
+    yield f'    """{CLASS_TEXT}"""'
     for task in tasks:
-        lines += [*_method(kind, task), ""]
+        yield from ("", *_method(task))
         if task.streams:
-            lines += [*_stream_method(kind, task), ""]
-    return "\n".join(lines)
+            yield from ("", *_stream_method(task))
 
 
-def _method(kind: _Kind, task: Task) -> Iterator[str]:
+def _awaitable(tasks: Iterable[Task]) -> Iterator[str]:
+    yield "class AwaitableMethods(AwaitableClient):"
+    yield f'    """{CLASS_TEXT}"""'
+    yield ""
+    for task in tasks:
+        yield f"    {task.method} = awaiting(BlockingMethods.{task.method})"
+        if task.streams:
+            name = f"{task.method}_stream"
+            yield f"    {name} = streaming(BlockingMethods.{name})"
+
+
+def _method(task: Task) -> Iterator[str]:
     fields = [field for field in parameters(task) if field.name != "stream"]
     response = task.response.__name__
-    yield f"    {kind.define} {task.method}({_signature(task, fields)}) -> {response}:"
+    yield f"    def {task.method}({_signature(task, fields)}) -> {response}:"
     yield from _docstring(
         [task.summary, *_details(task)],
         fields,
         f"`data` of the response has one item per entry of `{_first_input(task)}`, in their order.",
         f"{RAISES}.",
     )
-    yield f"        return {kind.send}(operation({_constant(task)}, {response}, {_ARGUMENTS}))"
+    yield f"        return self.send(operation({_constant(task)}, {response}, {_ARGUMENTS}))"
 
 
-def _stream_method(kind: _Kind, task: Task) -> Iterator[str]:
+def _stream_method(task: Task) -> Iterator[str]:
     excluded = {"stream", *task.not_streamed}
     fields = [field for field in parameters(task) if field.name not in excluded]
-    name = f"{task.method}_stream"
-    yield f"    def {name}({_signature(task, fields)}) -> {kind.generator}:"
+    signature = _signature(task, fields)
+    yield f"    def {task.method}_stream({signature}) -> Generator[Chunk, None, None]:"
     yield from _docstring(
         [f"As `{task.method}`, in chunks of text while it is generated.", STREAM_TEXT],
         fields,

@@ -14,7 +14,7 @@ published; a field that no message has any more stays in it, marked as removed.
 | `list[list[M]]` of a message `M` | `repeated MList`, a message with `repeated M values` |
 | `T` or None; a field of a request that has a default | `optional T` |
 
-The lock (`lock.py`) holds the numbers, and the width of integers of published fields.
+The lock (`proto.lock.json`) holds the numbers, and the width of integers of published fields.
 """
 
 from __future__ import annotations
@@ -347,7 +347,7 @@ def _scalar(kind: type, field: MessageField) -> str:
 
 
 PROTO = "triptych/triptych.proto"
-_EXPERIMENTAL = "\n\n # This class is part of an EXPERIMENTAL API."
+_SERVER = "\n\n\nclass TriptychServicer(object):"
 HEADER = """\
 Generated from the messages of `triptych/tasks` by `make proto`; do not edit. Field numbers and
 types are locked in `proto.lock.json`.
@@ -373,7 +373,7 @@ def proto_text(messages: Iterable[ProtoMessage], methods: Iterable[ProtoMethod],
 def compile_proto(source: Path, output: Path) -> None:
     """Write `triptych_pb2.py`, `.pyi` and `triptych_pb2_grpc.py` below `output`.
 
-    The last has stub and servicer, without a third class that repeats each method.
+    The last has the stub alone: the gateway makes its handlers itself (`GrpcTasks`).
 
     Args:
         source: Folder that holds `triptych/triptych.proto`.
@@ -388,7 +388,7 @@ def compile_proto(source: Path, output: Path) -> None:
     if result.returncode:
         raise RuntimeError(f"protoc: {result.stderr.strip()}")
     stubs = output / PROTO.replace(".proto", "_pb2_grpc.py")
-    stubs.write_text(stubs.read_text(encoding="utf-8").partition(_EXPERIMENTAL)[0], "utf-8")
+    stubs.write_text(stubs.read_text(encoding="utf-8").partition(_SERVER)[0] + "\n", "utf-8")
 
 
 def _service(methods: Iterable[ProtoMethod]) -> Iterator[str]:

@@ -60,6 +60,15 @@ Names = dict[str, Entry]
 """Checkpoint name → ours."""
 
 
+def normed_names(convolution: str, norm: str, ours: str) -> Names:
+    """A convolution and the batch normalisation behind it, whose count of batches is not read."""
+    return {
+        convolution: f"{ours}.convolution",
+        norm: f"{ours}.norm",
+        f"{norm}.num_batches_tracked": None,
+    }
+
+
 class Rename:
     """One model's table.
 

@@ -6,11 +6,6 @@ of a sequence are those of its images, one image after the other. `step` counts 
 a row, a small state that each call replaces, and takes the next vectors; chunks, beams and greedy
 steps in one call need nothing further.
 
-Legend: B sequences, R rows (B x W beams), T new positions, I images of a sequence, L tokens of an
-image, S source positions (I · L of the sequence with the most images), D width, P cache positions.
-
-Decision D104.
-
 Paper: Wang et al. 2024, "Qwen2-VL", §2.1 (arXiv 2409.12191). A word is at one position in all axes.
 The vectors of an image have its first position in time, and differ in height and width; what
 follows continues behind its longer side, so a token's position is not its place in the row.
@@ -18,8 +13,9 @@ follows continues behind its longer side, so a token's position is not its place
 `admit` returns three offsets and a shift for each vector of an image. `step` adds them to the
 places, which follow from a row's length and its count of image tokens: the engine passes nothing.
 
-Legend: B sequences, R rows (B x W beams), T new positions, I images of a sequence, L vectors of an
-image, S source positions (I · L of the sequence with the most images).
+Legend: B sequences, R rows (B x W beams), T new positions, I images of a sequence, L tokens of an
+image, each with a vector, S source positions (I · L of the sequence with the most images), D width,
+P cache positions.
 
 Decision D104.
 """
@@ -157,7 +153,7 @@ class ImageTokenStep(nn.Module):
     Args:
         image_token: Stands for a part of an image.
         has_blocks: Whether image tokens in a row attend to each other in both directions.
-        has_axes: Whether positions have three axes (`image_axes.py`).
+        has_axes: Whether positions have three axes.
     """
 
     def __init__(

@@ -5,8 +5,6 @@ without a scale, for example, make attention a choice between near candidates. P
 Runtime then differ from each other although both are right. A mistake in a graph is amplified by
 such a network as its rounding is, so that the multiple which is allowed stays a small one.
 
-Decision D90.
-
 A network of float32 weights has one exact result, which float64 computes to about 1e-15. How far
 PyTorch's own float32 is from it is the rounding that the network makes of its inputs.
 

@@ -47,8 +47,8 @@ class Int8Parity:
             None where nothing is chosen.
         random_cosine: `least_cosine` of random inputs, where the user gave samples.
         calibration: The user's samples: names, how many, and how many were held out.
-        products: Products of bytes that were computed again in float64 (`product_check.py`); 0
-            where the runtime has them inside.
+        products: Products of bytes that were computed again in float64; 0 where the
+            runtime has them inside.
         product_error: The largest error of a product's value, relative to the largest of its row.
         rows_alone: Rows whose results equal, bit for bit, those of the row alone.
         hypotheses_alone: Hypotheses whose tokens equal those of the request alone.
@@ -147,10 +147,11 @@ def pairs_of(
 ) -> Iterator[tuple[Array, Array]]:
     """Both values of each observation, (rows, last dimension)."""
     for want, got in zip(wanted, given, strict=True):
-        yield _rows(want.value), _rows(got.value)
+        yield rows_of(want.value), rows_of(got.value)
 
 
-def _rows(value: Array) -> Array:
+def rows_of(value: Array) -> Array:
+    """(…, D) → (rows, D)."""
     return value.reshape(-1, value.shape[-1])
 
 
@@ -165,7 +166,7 @@ def least_cosines(wanted: Sequence[Observation], given: Sequence[Observation]) -
     """Graph and output → the least cosine of a row with its original; NaN if any is."""
     found: dict[str, float] = {}
     for want, got in zip(join_numbers(wanted), join_numbers(given), strict=True):
-        least = float(row_cosines(_rows(want.value), _rows(got.value)).min())
+        least = float(row_cosines(rows_of(want.value), rows_of(got.value)).min())
         output = output_of(want.place)
         found[output] = min(found.get(output, 1.0), least) if least == least else least
     return found

@@ -1,13 +1,8 @@
 """The translator of Bahdanau, Cho and Bengio 2015 (arXiv 1409.0473), and its training.
 
-trained folder as a function.
-
-Words are the units, as in the paper (§4.1), so that a column of the alignment is a word.
-
-translate --architecture bahdanau`.
-
-The network and optimisation of `bahdanau.py`, resumable like `translation.py`. Words are its units,
-so that it returns which word was translated from which.
+`triptych train translate --architecture bahdanau` runs `train`, resumable like `translation.py`.
+Words are the units, as in the paper (§4.1), so that a column of the alignment is a word. `reader`
+and `translator` are a trained folder as a function.
 """
 
 from __future__ import annotations

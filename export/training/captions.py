@@ -1,10 +1,8 @@
 """Trains a small captioner on a user's captioned pictures: `triptych train caption`.
 
-The tokenizer and network of `captioner.py`, on files instead of the example world, with
-dropout because pictures repeat, and with a state to resume from. A resumed training gives the
-weights of an uninterrupted one on the same machine with the same number of threads.
-
-the trained folder as a function.
+The network is ViT with GPT-2; it has dropout because pictures repeat, and a state to resume from. A
+resumed training gives the weights of an uninterrupted one on the same machine with the same number
+of threads. `captioner` is a trained folder as a function.
 
 Built and saved with `transformers`, so that our loader is tested on a folder that the library
 wrote.

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 import triptych
@@ -19,7 +20,6 @@ from triptych.client.base_client import Retries
 from triptych.client.conversion import from_proto, to_proto
 from triptych.tasks.caption import Caption, CaptionResponse
 from triptych.tasks.translate import TranslateRequest, TranslateResponse, Translation
-from triptych.triptych_pb2_grpc import TriptychServicer, add_TriptychServicer_to_server
 
 # ruff: noqa: N802  (gRPC names its methods)
 
@@ -45,13 +45,27 @@ def abort(
     return refuse
 
 
-class FakeGateway(TriptychServicer):
+class FakeGateway:
     """Repeats requests; refuses first as often as `refusals` has entries."""
 
     def __init__(self) -> None:
         self.refusals: list[Abort] = []
         self.metadata: dict[str, str] = {}
         self.calls = 0
+
+    def add_to(self, server: grpc.Server) -> None:
+        """Serve the methods that this class has."""
+        handlers = {}
+        for method in pb.DESCRIPTOR.services_by_name["Triptych"].methods:
+            if hasattr(self, method.name):
+                kind = "unary_stream" if method.server_streaming else "unary_unary"
+                handlers[method.name] = getattr(grpc, f"{kind}_rpc_method_handler")(
+                    getattr(self, method.name),
+                    GetMessageClass(method.input_type).FromString,
+                    GetMessageClass(method.output_type).SerializeToString,
+                )
+        handler = grpc.method_handlers_generic_handler("triptych.v1.Triptych", handlers)
+        server.add_generic_rpc_handlers((handler,))
 
     def _admit(self, context: grpc.ServicerContext) -> None:
         self.calls += 1
@@ -141,7 +155,7 @@ def gateway() -> FakeGateway:
 @pytest.fixture
 def client(gateway: FakeGateway, connect: Any) -> Iterator[triptych.GrpcClient]:
     with (
-        served(lambda server: add_TriptychServicer_to_server(gateway, server)) as target,
+        served(gateway.add_to) as target,
         connect(target, api_key="s3cret", timeout=10, retries=QUICK) as client,
     ):
         yield client
@@ -165,7 +179,7 @@ def test_images_arrive_as_bytes_and_may_be_large(client: triptych.GrpcClient) ->
 
 def test_message_above_the_limit_of_grpc_is_not_retried(gateway: FakeGateway, connect: Any) -> None:
     with (
-        served(lambda s: add_TriptychServicer_to_server(gateway, s), max_bytes=1000) as target,
+        served(gateway.add_to, max_bytes=1000) as target,
         connect(target, timeout=10) as client,
         pytest.raises(errors.InvalidRequest, match="larger than max") as caught,
     ):
@@ -247,7 +261,7 @@ def test_late_response_is_a_timeout(gateway: FakeGateway, connect: Any) -> None:
     release = threading.Event()
     gateway.refusals = [lambda context: bool(release.wait(10)) and None]
     with (
-        served(lambda server: add_TriptychServicer_to_server(gateway, server)) as target,
+        served(gateway.add_to) as target,
         connect(target, timeout=0.2, retries=QUICK) as client,
     ):
         with pytest.raises(errors.Timeout, match="no response from"):

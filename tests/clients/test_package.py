@@ -7,6 +7,8 @@ import inspect
 import pydoc
 import subprocess
 import sys
+import typing
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,10 @@ def test_each_client_has_each_method_with_the_same_parameters(client: type, name
     assert inspect.iscoroutinefunction(method) == (
         client in (triptych.AsyncClient, triptych.AsyncGrpcClient) and not name.endswith("_stream")
     )
+    if name.endswith("_stream"):
+        awaitable = client in (triptych.AsyncClient, triptych.AsyncGrpcClient)
+        kind = AsyncGenerator if awaitable else Generator
+        assert typing.get_origin(signature.return_annotation) is kind
     assert method.__doc__ == reference.__doc__
     assert all(
         f"    {parameter}: " in method.__doc__
@@ -142,6 +148,10 @@ def mistakes(client: triptych.Client) -> None:
     client.translate("a", "es")
     client.generate_stream("a", n=2)
     client.zero_shot("a.png")
+
+async def awaited_mistakes(client: triptych.AsyncClient) -> None:
+    await client.translate("a", beams=4)
+    client.generate_stream("a", n=2)
 """
 REVEALED = [
     "triptych.tasks.translate.TranslateResponse",
@@ -158,6 +168,8 @@ REFUSED = [
     (20, "Too many positional arguments"),
     (21, 'Unexpected keyword argument "n"'),
     (22, 'Missing positional argument "labels"'),
+    (25, 'Unexpected keyword argument "beams"'),
+    (26, 'Unexpected keyword argument "n"'),
 ]
 
 

@@ -19,7 +19,6 @@ from triptych import triptych_pb2 as pb
 from triptych.client.conversion import from_proto, to_proto
 from triptych.messages import Chunk, Generation, Usage
 from triptych.tasks.generate import GenerateRequest, GenerateResponse
-from triptych.triptych_pb2_grpc import add_TriptychServicer_to_server
 
 # ruff: noqa: N802  (gRPC names its methods)
 
@@ -255,7 +254,7 @@ def connect_grpc(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def client(gateway: StreamingGateway, connect_grpc: Any) -> Iterator[triptych.GrpcClient]:
     with (
-        served(lambda server: add_TriptychServicer_to_server(gateway, server)) as target,
+        served(gateway.add_to) as target,
         connect_grpc(target, timeout=10, retries=QUICK) as client,
     ):
         yield client

@@ -6,19 +6,21 @@ import asyncio
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self, TypeVar
+from functools import wraps
+from types import FunctionType, TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from pydantic import BaseModel
 
 from triptych.errors import ConnectionFailed, Overloaded, TriptychError, Unavailable
 from triptych.glossaries import operations
 from triptych.glossaries.messages import Glossary, GlossaryInfo, GlossaryList
-from triptych.messages import ModelList
+from triptych.messages import Chunk, ModelList
 from triptych.operation import LIST_MODELS, Operation
 
+_Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
@@ -199,6 +201,33 @@ class BlockingClient(ABC):
         return self.send(operations.delete_glossary(name))
 
 
+def awaiting(
+    method: Callable[Concatenate[Any, _Parameters], _Result],
+) -> Callable[Concatenate[AwaitableClient, _Parameters], Coroutine[Any, Any, _Result]]:
+    """The coroutine of an awaitable client, with the parameters and docstring of a blocking one's.
+
+    `method` ends in `self.send`, whose result is a coroutine where `self` is awaitable.
+    """
+
+    @wraps(method)
+    async def awaited(*args: Any, **fields: Any) -> _Result:
+        result: _Result = await cast(Any, method)(*args, **fields)
+        return result
+
+    return awaited
+
+
+def streaming(
+    method: Callable[Concatenate[Any, _Parameters], Generator[_Result, None, None]],
+) -> Callable[Concatenate[AwaitableClient, _Parameters], AsyncGenerator[_Result, None]]:
+    """As `awaiting`, for a method that ends in `self.stream`: a copy with another return type."""
+    given = cast(FunctionType, method)
+    copy = FunctionType(given.__code__, given.__globals__, given.__name__, given.__defaults__)
+    copy.__kwdefaults__ = given.__kwdefaults__
+    copy.__annotations__ = {**given.__annotations__, "return": AsyncGenerator[Chunk, None]}
+    return copy
+
+
 class AwaitableClient(ABC):
     """A client whose methods are coroutines and asynchronous generators."""
 
@@ -249,56 +278,8 @@ class AwaitableClient(ABC):
     ) -> None:
         await self.close()
 
-    async def models(self) -> ModelList:
-        """The models served: tasks, languages, precision and limits.
-
-        Raises:
-            TriptychError: See `triptych.errors`.
-        """
-        return await self.send(LIST_MODELS)
-
-    async def put_glossary(
-        self,
-        name: str,
-        terms: Mapping[str, str],
-        *,
-        source: str | None = None,
-        target: str | None = None,
-    ) -> GlossaryInfo:
-        """Store a glossary, or replace the one of that name.
-
-        Args:
-            name: Letters, digits, dots, dashes and underscores; `translate` takes it as
-                `glossary_name`.
-            terms: Term of the source to its rendering in the translation.
-            source: Language of the terms; that of requests which name none.
-            target: Language of the renderings; that of requests which name none.
-
-        Raises:
-            TriptychError: See `triptych.errors`.
-        """
-        return await self.send(operations.put_glossary(name, terms, source, target))
-
-    async def glossary(self, name: str) -> Glossary:
-        """A stored glossary with its terms.
-
-        Raises:
-            TriptychError: See `triptych.errors`.
-        """
-        return await self.send(operations.get_glossary(name))
-
-    async def glossaries(self) -> GlossaryList:
-        """The stored glossaries of this key, without their terms.
-
-        Raises:
-            TriptychError: See `triptych.errors`.
-        """
-        return await self.send(operations.LIST_GLOSSARIES)
-
-    async def delete_glossary(self, name: str) -> GlossaryInfo:
-        """Delete a stored glossary; what it was.
-
-        Raises:
-            TriptychError: See `triptych.errors`.
-        """
-        return await self.send(operations.delete_glossary(name))
+    models = awaiting(BlockingClient.models)
+    put_glossary = awaiting(BlockingClient.put_glossary)
+    glossary = awaiting(BlockingClient.glossary)
+    glossaries = awaiting(BlockingClient.glossaries)
+    delete_glossary = awaiting(BlockingClient.delete_glossary)

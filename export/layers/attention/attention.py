@@ -4,10 +4,8 @@ The third form, over a cache, is `cached_attention.py`. Every form has one eager
 (`scores.py`) and lowers to one fused operator of ONNX Runtime (`fused.py`) or, where a graph keeps
 to standard operators, to its eager form.
 
-Legend: B batch, R rows, T new positions, S source positions, H heads, G key and value heads,
-K width of a head, D model width.
-
-Legend: B batch, H query heads, G key and value heads, T queries, S keys, K width of a head.
+Legend: B batch, R rows, T new positions (queries), S source positions (keys), H query heads, G key
+and value heads, K width of a head, D model width.
 """
 
 from __future__ import annotations

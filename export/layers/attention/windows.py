@@ -1,13 +1,10 @@
 """Attention inside windows of a grid, or with a bias for each distance on it.
 
-Paper: Liu et al. 2021, "Swin Transformer", §3.2 (arXiv 2103.14030).
+Papers: Liu et al. 2021, "Swin Transformer", §3.2 (arXiv 2103.14030); Graham et al. 2021, "LeViT",
+§4.2 (arXiv 2104.01136).
 
-Legend: B batch, h x w grid of patches, W windows of an image, M window side, H heads, D width.
-
-Paper: Graham et al. 2021, "LeViT", §4.2 (arXiv 2104.01136).
-
-Legend: B batch, r rows and columns of the grid, N = r² patches, Q queries, H heads, K width of keys
-and queries, D width.
+Legend: B batch, h x w grid of patches, W windows of an image, M window side; r rows and columns of
+LeViT's grid, N = r² patches, Q queries; H heads, K width of keys and queries, D width.
 """
 
 from __future__ import annotations

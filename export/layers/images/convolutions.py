@@ -19,8 +19,7 @@ from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
 from export.config.config_reader import key
-from export.layers.images.vision import PixelNorm, check_recipe
-from inference.bundle.inputs import ImageSpec
+from export.layers.images.vision import FixedSizeTower
 from inference.errors import CheckpointError
 
 EPSILON = 1e-5
@@ -158,24 +157,14 @@ class Convolution(nn.Module):
         return self.norm(self.filter(x)).relu()
 
 
-class ConvolutionalEncoder(nn.Module):
+class ConvolutionalEncoder(FixedSizeTower):
     """The stack, and the recipe's normalisation in front of it."""
 
     def __init__(self, sizes: Convolutions) -> None:
-        super().__init__()
+        super().__init__(sizes.image)
         self.sizes = sizes
-        self.pixel_norm: nn.Module = nn.Identity()
         layers = zip((3, *sizes.channels), sizes.channels, sizes.strides, strict=False)
         self.convolutions = nn.Sequential(*(Convolution(*layer) for layer in layers))
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Takes prepared uint8 pixels from now on, not a normalised image.
-
-        Raises:
-            CheckpointError: the recipe gives another size.
-        """
-        check_recipe(image, self.sizes.image)
-        self.pixel_norm = PixelNorm(image)
 
     def features(self, pixels: Tensor) -> Tensor:
         """What each cell shows, without where it lies.

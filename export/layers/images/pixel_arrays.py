@@ -16,8 +16,7 @@ from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
 from export.layers.images.convolutions import NormedConvolution
-from export.layers.images.vision import PixelNorm, check_recipe
-from inference.bundle.inputs import ImageSpec
+from export.layers.images.vision import AnySizeTower, FixedSizeTower
 
 FREQUENCIES = 64
 FOURIER_WIDTH = 2 + 4 * FREQUENCIES  # the position itself, then sines and cosines of either axis
@@ -57,19 +56,11 @@ def _expand(table: Tensor, axis: int, grid: tuple[int, int]) -> Tensor:
     return table.unsqueeze(1 - axis).expand(*grid, -1)
 
 
-class PixelArray(nn.Module):
+class PixelArray(AnySizeTower):
     """Base of the three forms: normalised pixels, and positions behind each input's channels."""
 
     width: ClassVar[int]
     """Of one input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pixel_norm: nn.Module = nn.Identity()
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Takes prepared uint8 pixels from now on, not a normalised image."""
-        self.pixel_norm = PixelNorm(image)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, S, `width`)."""
@@ -87,7 +78,7 @@ class PixelArray(nn.Module):
         raise NotImplementedError
 
 
-class LearnedPixels(PixelArray):
+class LearnedPixels(FixedSizeTower, PixelArray):
     """Pixels through a 1 × 1 convolution, beside a learned position each.
 
     Args:
@@ -98,20 +89,10 @@ class LearnedPixels(PixelArray):
     packed: Tensor
 
     def __init__(self, size: tuple[int, int]) -> None:
-        super().__init__()
-        self.size = size
+        super().__init__(size)
         self.convolution = nn.Conv2d(3, LEARNED_WIDTH, kernel_size=1)
         self.table = nn.Parameter(torch.zeros(math.prod(size), LEARNED_WIDTH))
         self.projection = nn.Linear(LEARNED_WIDTH, LEARNED_WIDTH)
-
-    def prepare(self, image: ImageSpec) -> None:
-        """As the base.
-
-        Raises:
-            CheckpointError: the recipe gives another size.
-        """
-        check_recipe(image, self.size)
-        super().prepare(image)
 
     def features(self, image: Tensor) -> Tensor:
         """(B, 3, h, w) → (B, `LEARNED_WIDTH`, h, w)."""

@@ -11,9 +11,7 @@ add the input itself to what is H wide; an input of another width goes through a
 which the paper has no symbol. NAS is the paper's cell of base 8 as its authors published it
 (`NASCell` of TensorFlow's contrib), without the projection; there W has no bias.
 
-Legend: B batch, D width of an input, H width of a state.
-
-Papers: Cho et al. 2014 §2.3 (arXiv 1406.1078); Bahdanau et al. 2015 §A.1.1 (arXiv 1409.0473).
+The gated recurrent unit is also that of Bahdanau et al. 2015 §A.1.1 (arXiv 1409.0473).
 `torch.nn.GRU` is another function: it multiplies the reset gate into U h (`linear_before_reset=1`
 in ONNX's words) where the papers multiply it into h (0), and its update gate is the share of the
 old state where Bahdanau's is the share of the new one.

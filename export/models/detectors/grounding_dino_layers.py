@@ -2,9 +2,7 @@
 
 Paper: see `grounding_dino.py`, figure 3.
 
-Legend: B batch, T text positions, S vectors of all grids, N queries, D width.
-
-Legend: B batch, T text positions, S vectors of all grids, L grids, D width.
+Legend: B batch, T text positions, S vectors of all grids, L grids, N queries, D width.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry
+from export.config.weight_names import Entry, normed_names
 from export.layers.attention.attention import CrossAttention
 from export.layers.attention.heads import Heads
 from export.layers.images.convolutions import NormedConvolution
@@ -197,21 +197,13 @@ def names(theirs: str, ours: str) -> dict[str, Entry]:
     table[f"{theirs}.attnpool.positional_embedding"] = f"{pooling}.positions"
     for number in range(3):
         norm, own = f"{theirs}.bn{number + 1}", f"{ours}.stem.{number}"
-        table |= _norm_names(f"{theirs}.conv{number + 1}", norm, own)
+        table |= normed_names(f"{theirs}.conv{number + 1}", norm, own)
     for number in range(1, STAGES + 1):
         layer, own = f"{theirs}.layer{number}", f"{ours}.stage{number}"
         for place, part in enumerate(("narrow", "middle", "widen"), start=1):
-            table |= _norm_names(
+            table |= normed_names(
                 f"{layer}.*.conv{place}", f"{layer}.*.bn{place}", f"{own}.*.{part}"
             )
         shortcut = f"{layer}.0.downsample"
-        table |= _norm_names(f"{shortcut}.0", f"{shortcut}.1", f"{own}.0.shortcut")
+        table |= normed_names(f"{shortcut}.0", f"{shortcut}.1", f"{own}.0.shortcut")
     return table
-
-
-def _norm_names(convolution: str, norm: str, ours: str) -> dict[str, Entry]:
-    return {
-        convolution: f"{ours}.convolution",
-        norm: f"{ours}.norm",
-        f"{norm}.num_batches_tracked": None,
-    }

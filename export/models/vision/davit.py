@@ -22,8 +22,7 @@ from export.layers.attention.attention import Attention, SelfAttention
 from export.layers.attention.heads import Heads
 from export.layers.attention.windows import Grid, merge, pad_grid, partition
 from export.layers.blocks import MLP
-from export.layers.images.vision import PixelNorm
-from inference.bundle.inputs import ImageSpec
+from export.layers.images.vision import AnySizeTower
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -196,20 +195,15 @@ class Stage(nn.Module):
 # --------------------------------------------------------------------------------------- network
 
 
-class DaViT(nn.Module):
+class DaViT(AnySizeTower):
     """Pixels → the grid of the last stage."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.pixel_norm: nn.Module = nn.Identity()
         inner = (3, *(stage.width for stage in config.stages))
         self.stages = nn.ModuleList(
             Stage(config, stage, width) for stage, width in zip(config.stages, inner, strict=False)
         )
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Takes prepared uint8 pixels from now on, not a normalised image."""
-        self.pixel_norm = PixelNorm(image)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, h, w, D)."""

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.config.config_reader import MOST_LAYERS, ConfigReader, key
-from export.config.weight_names import Names, WeightLayout
+from export.config.weight_names import Names, WeightLayout, normed_names
 from export.layers.activation import activation
 from export.layers.images.convolutions import NormedConvolution
 from export.layers.images.image_heads import mean_vector
@@ -170,14 +170,6 @@ def _blocks(config: Config) -> Iterator[Block]:
 # ----------------------------------------------------------------------------------------- names
 
 
-def _normed(convolution: str, norm: str, ours: str) -> Names:
-    return {
-        convolution: f"{ours}.convolution",
-        norm: f"{ours}.norm",
-        f"{norm}.num_batches_tracked": None,
-    }
-
-
 _BLOCK, _OWN = "encoder.blocks.*", "blocks.*"
 
 
@@ -189,16 +181,18 @@ def _linear(theirs: str, ours: str) -> Names:
 
 
 NAMES: Names = {
-    **_normed("embeddings.convolution", "embeddings.batchnorm", "stem"),
-    **_normed(f"{_BLOCK}.expansion.expand_conv", f"{_BLOCK}.expansion.expand_bn", f"{_OWN}.expand"),
-    **_normed(
+    **normed_names("embeddings.convolution", "embeddings.batchnorm", "stem"),
+    **normed_names(
+        f"{_BLOCK}.expansion.expand_conv", f"{_BLOCK}.expansion.expand_bn", f"{_OWN}.expand"
+    ),
+    **normed_names(
         f"{_BLOCK}.depthwise_conv.depthwise_conv",
         f"{_BLOCK}.depthwise_conv.depthwise_norm",
         f"{_OWN}.depthwise",
     ),
     **_linear("reduce", "reduce"),
     **_linear("expand", "weigh"),
-    **_normed(
+    **normed_names(
         f"{_BLOCK}.projection.project_conv", f"{_BLOCK}.projection.project_bn", f"{_OWN}.narrow"
     ),
 }

@@ -22,13 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.config.config_reader import ConfigReader, key
-from export.config.weight_names import Entry, Rename
+from export.config.weight_names import Names, Rename, normed_names
 from export.layers.attention.windows import DistanceAttention
 from export.layers.images.convolutions import BatchNorm, NormedConvolution, NormedLinear
 from export.layers.images.image_heads import ImageModel, Mean
-from export.layers.images.vision import PixelNorm, check_recipe
+from export.layers.images.vision import FixedSizeTower
 from export.text_encoders.image_graphs import Head, ImageConfig, image_architecture, read_head
-from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
 STAGES = 3
@@ -151,13 +150,12 @@ def make_stage(config: Config, number: int, grid: int) -> tuple[list[nn.Module],
 # --------------------------------------------------------------------------------------- network
 
 
-class LeViT(nn.Module):
+class LeViT(FixedSizeTower):
     """Pixels → one vector a patch of the last stage."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
+        super().__init__(config.image)  # tables of biases belong to one size
         self.config = config
-        self.pixel_norm: nn.Module = nn.Identity()
         shape = config.kernel, config.stride, config.padding
         channels = [3, *(config.widths[0] // part for part in (8, 4, 2, 1))]
         self.stem = nn.ModuleList(
@@ -168,15 +166,6 @@ class LeViT(nn.Module):
         for number in range(STAGES):
             layers, grid = make_stage(config, number, grid)
             self.stages.append(nn.Sequential(*layers))
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Takes prepared uint8 pixels from now on, not a normalised image.
-
-        Raises:
-            CheckpointError: another size; the tables of biases belong to one.
-        """
-        check_recipe(image, self.config.image)
-        self.pixel_norm = PixelNorm(image)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, N, D) of the last stage."""
@@ -229,7 +218,7 @@ def build(config: ImageConfig) -> ImageModel:
 # ----------------------------------------------------------------------------------------- names
 
 
-def _norm_names(theirs: str, ours: str) -> dict[str, Entry]:
+def _norm_names(theirs: str, ours: str) -> Names:
     """A linear layer and its batch normalisation."""
     return {
         f"{theirs}.linear": f"{ours}.linear",
@@ -240,14 +229,12 @@ def _norm_names(theirs: str, ours: str) -> dict[str, Entry]:
 
 def rename(config: ImageConfig) -> Rename:
     """`transformers`' names → ours."""
-    table: dict[str, Entry] = {}
+    table: Names = {}
     prefix = "levit." if config.head == "classify" else ""
     for number in range(4):
         theirs = f"{prefix}patch_embeddings.embedding_layer_{number + 1}"
-        ours = f"network.stem.{number}"
-        table[f"{theirs}.convolution"] = f"{ours}.convolution"
-        table[f"{theirs}.batch_norm"] = f"{ours}.norm"
-        table[f"{theirs}.batch_norm.num_batches_tracked"] = None
+        stem = f"network.stem.{number}"
+        table |= normed_names(f"{theirs}.convolution", f"{theirs}.batch_norm", stem)
     layer, own = f"{prefix}encoder.stages.*.layers.*", "network.stages.*.*"
     table |= _norm_names(f"{layer}.module.queries_keys_values", f"{own}.layer.projection")
     table |= _norm_names(f"{layer}.module.projection", f"{own}.layer.out")

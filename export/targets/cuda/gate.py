@@ -24,12 +24,12 @@ from export.architecture import Graphs
 from export.graphs.external_data import open_graph, save, values
 from export.parity.graph_runs import LazySessions, bundle_path, torch_run
 from export.parity.judge import worse
-from export.parity.parity_inputs import Array, Observation
+from export.parity.parity_inputs import Observation
 from export.parity.token_parity import BEAMS, mixed_requests, teacher_forced_score
 from export.parity.torch_runner import TorchRunner
 from export.parity.verify import ParityError, observe, relative_difference
 from export.precision import Precision
-from export.quantization.int8_parity import join_numbers, row_cosines
+from export.quantization.int8_parity import join_numbers, row_cosines, rows_of
 from export.targets.cuda.signature import Types, opset_of, value_types
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Manifest
@@ -213,7 +213,7 @@ def _compare_scores(
     bounds = BOUNDS[parity.precision, parity.kind]
     cosines, same = [], []
     for want, got in zip(join_numbers(wanted), join_numbers(given), strict=True):
-        a, b = _rows(want.value), _rows(got.value)
+        a, b = rows_of(want.value), rows_of(got.value)
         found = row_cosines(a, b)
         if not found.min() >= bounds.cosine:  # NaN must fail
             raise ParityError(
@@ -229,10 +229,6 @@ def _compare_scores(
     rows = np.concatenate(cosines)
     parity.least_cosine, parity.mean_cosine = float(rows.min()), float(rows.mean())
     parity.same_best = float(np.concatenate(same).mean()) if same else None
-
-
-def _rows(value: Array) -> Array:
-    return value.reshape(-1, value.shape[-1])
 
 
 def _compare_texts(parity: LowParity, graphs: Graphs, bundle: Bundle, original: Manifest) -> None:

@@ -13,7 +13,6 @@ listed here as open.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import re
 import socket
@@ -21,7 +20,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import lru_cache
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -54,6 +52,7 @@ from serving.gateway.observability.trace_context import (
     parse,
 )
 from serving.gateway.requests.service import TIMEOUT_HEADER, set_timeout, shutting_down
+from serving.ports import parse_address
 from serving.settings.gateway_settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -374,21 +373,14 @@ class Hosts:
         if found is None:
             return False
         name = (found["address"] or found["name"]).lower().rstrip(".")
-        is_safe = "." not in name or name.endswith(".localhost") or _is_address(name)
+        is_local = "." not in name or name.endswith(".localhost")
+        is_safe = is_local or parse_address(name) is not None
         return is_safe or name in self._names or name.endswith(self._suffixes)
 
 
-@lru_cache(maxsize=64)  # the same for most requests
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
 def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+    address = parse_address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def _names(settings: GatewaySettings) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import math
 import socket
@@ -19,7 +18,7 @@ from inference.errors import Unavailable
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall
 from serving.gateway.triton_client.server import GONE, Liveness, Server
 from serving.liveness.stall_detector import EngineStats, read_engine_stats
-from serving.ports import host_port
+from serving.ports import host_port, parse_address
 
 RESOLVE_S = 1.0
 """Between two lookups of a name."""
@@ -47,7 +46,7 @@ class AddressSource:
         """Whether it has to be looked up; gRPC resolves localhost and its own URIs itself."""
         host, _ = split(self.grpc)
         is_uri = "/" in self.grpc or self.grpc.startswith("unix:")
-        return not (is_uri or host == "localhost" or _is_literal(host))
+        return not (is_uri or host == "localhost" or parse_address(host) is not None)
 
     def at(self, host: str) -> Address:
         """The Triton at one address of the name; metrics under the same name are there too."""
@@ -116,14 +115,6 @@ def split(text: str) -> tuple[str, str]:
     """Host and port of `HOST:PORT` or `[HOST]:PORT`."""
     host, _, port = text.rpartition(":")
     return host.strip("[]") if host.startswith("[") else host, port
-
-
-def _is_literal(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 CHECK_S = 1.0
