@@ -58,7 +58,7 @@ def _config(transformers: Any, model_class: Any, shape: Shape) -> Any:
 
 def _vocabulary_size(config: Any) -> int:
     for part in (config, getattr(config, "decoder", None), getattr(config, "text_config", None)):
-        size = getattr(part, "vocab_size", None)
+        size = getattr(part, "vocab_size", getattr(part, "tgt_vocab_size", None))
         if isinstance(size, int):
             return size
     return 0
@@ -145,6 +145,16 @@ def _marian_tokenizer(folder: Path, size: int) -> None:
     (folder / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
 
 
+def _moses_tokenizer(folder: Path, size: int) -> None:
+    """FSMT's: one word per id of either side, and no merges."""
+    pieces = ("<s>", "<pad>", "</s>", "<unk>", *(f"w{number}</w>" for number in range(4, size)))
+    text = json.dumps({piece: number for number, piece in enumerate(pieces)})
+    settings = {"tokenizer_class": "FSMTTokenizer", "langs": ["en", "de"]}
+    files = {"vocab-src.json": text, "vocab-tgt.json": text, "merges.txt": "w 4</w> 1\n"}
+    for file, content in (files | {"tokenizer_config.json": json.dumps(settings)}).items():
+        (folder / file).write_text(content, encoding="utf-8")
+
+
 def _image_recipe(folder: Path, size: int, /, **fields: Any) -> None:
     """224 × 224 pixels; other fields may be given."""
     text = (EXAMPLES / "example-captioner" / "preprocessor_config.json").read_text(encoding="utf-8")
@@ -185,6 +195,7 @@ _FILES: Mapping[str, Callable[[Path, int], None]] = {
     "tiles": _tile_files,
     "qwen": _qwen_tokenizer,
     "marian": _marian_tokenizer,
+    "moses": _moses_tokenizer,
     "image": _image_recipe,
     "vilt": partial(
         _image_recipe,
@@ -209,6 +220,7 @@ _FILES: Mapping[str, Callable[[Path, int], None]] = {
         size={"height": 384, "width": 384},
         image_grid_pinpoints=[[384 * row, 384 * column] for row, column in _GRID],
     ),
+    "siglip": partial(_image_recipe, image_processor_type="SiglipImageProcessor"),
     "sentences": _sentence_modules,
     "chat": _chat_template,
 }
@@ -238,6 +250,10 @@ _QWEN = {
     "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
     "max_position_embeddings": 32_768, "rope_theta": 1_000_000.0, "rms_norm_eps": 1e-6,
     **_GPT_LIKE,
+}  # fmt: skip
+_SO400M = {
+    "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+    "num_attention_heads": 16,
 }  # fmt: skip
 _T5GEMMA = {
     "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 8,
@@ -434,6 +450,15 @@ SHAPES: dict[str, Shape] = {
         },
     ),
     "bigbird-pegasus-large": Shape("BigBirdPegasusForConditionalGeneration", _SUMMARY),
+    "wmt19-en-de": Shape(
+        "FSMTForConditionalGeneration",
+        {
+            "encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 8192,
+            "decoder_ffn_dim": 8192,
+        },
+        ("moses",),
+    ),
+    "prophetnet-large-uncased": Shape("ProphetNetForConditionalGeneration", _SUMMARY),
     "hf-seamless-m4t-medium": Shape(
         "SeamlessM4TForTextToText",
         {
@@ -450,6 +475,23 @@ SHAPES: dict[str, Shape] = {
         "GroupViTModel",
         {"text_config": {"bos_token_id": 1, "eos_token_id": 2}},
         ("tokenizer", "image"),
+    ),
+    "swin-large-patch4-window7-224": Shape(
+        "SwinForImageClassification",
+        {"embed_dim": 192, "num_heads": [6, 12, 24, 48], "depths": [2, 2, 18, 2],
+         "num_labels": 1000},
+        ("image",),
+    ),
+    "siglip2-so400m-patch14-224": Shape(
+        "SiglipModel",
+        {
+            "text_config": _SO400M | {
+                "vocab_size": 256_000, "max_position_embeddings": 64, "projection_size": 1152,
+                "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0,
+            },
+            "vision_config": _SO400M | {"image_size": 224, "patch_size": 14},
+        },
+        ("tokenizer", "siglip"),
     ),
     "align-base": Shape("AlignModel", {}, ("tokenizer", "align")),
     "internvl3-1b": Shape(

@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 from onnx_ir import external_data, serde
 
-EXTERNAL_DATA_BYTES = 256 << 20
+EXTERNAL_DATA_BYTES = SHARING_BYTES = 64 << 20
 """Larger weights lie beside the graph: protobuf ends at 2 GiB, and writing or parsing a message
-holds its weights in memory two or three times."""
+holds its weights in memory up to four times. Smaller graphs keep them inside, where the engine
+joins further nodes to them (`inference/engine/runners/ort/greedy_graph.py`)."""
 SMALL_BYTES = 1024
 """Tensors up to this size stay in the graph, where shape inference reads them."""
-SHARING_BYTES = 64 << 20
-"""Smaller graphs keep their weights inside, where the engine joins further nodes to them
-(`inference/engine/runners/ort/greedy_graph.py`)."""
 PAGE = 4096
 """Alignment of a tensor in the file, so that ONNX Runtime can map it."""
 
