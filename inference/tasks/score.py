@@ -111,7 +111,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
     def header(self, request: ScoreRequest, model: LoadedModel) -> str | None:
         if not (request.images and _reads_images(model)):
             return None
-        texts = request.texts or [None]
+        texts = request.texts or [""]
         if (header := header_of(texts[0], "texts", model)) is not None and len(texts) > 1:
             raise InvalidRequest(
                 f"{model.name} reads a question in the image: give one text for all targets",
