@@ -68,5 +68,5 @@ def test_the_project_does_not_grow() -> None:
     product, tests, everything = measure(*PRODUCT), measure("tests"), measure()
     print(f"product {product}\ntests {tests}\nall {everything}")
     assert product.lines <= 105_200
-    assert tests.lines <= 100_800
+    assert tests.lines <= 101_000
     assert everything.files <= 1_252

@@ -111,9 +111,8 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
     def header(self, request: ScoreRequest, model: LoadedModel) -> str | None:
         if not (request.images and _reads_images(model)):
             return None
-        texts = request.texts or ()
-        first = texts[0] if texts else None
-        if (header := header_of(first, "texts", model)) is not None and len(texts) > 1:
+        texts = request.texts or [""]
+        if (header := header_of(texts[0], "texts", model)) is not None and len(texts) > 1:
             raise InvalidRequest(
                 f"{model.name} reads a question in the image: give one text for all targets",
                 field="texts",
