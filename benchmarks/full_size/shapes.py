@@ -221,6 +221,11 @@ _FILES: Mapping[str, Callable[[Path, int], None]] = {
         image_grid_pinpoints=[[384 * row, 384 * column] for row, column in _GRID],
     ),
     "siglip": partial(_image_recipe, image_processor_type="SiglipImageProcessor"),
+    "videomae": partial(
+        _image_recipe,
+        image_processor_type="VideoMAEImageProcessor",
+        size={"shortest_edge": 224},
+    ),
     "sentences": _sentence_modules,
     "chat": _chat_template,
 }
@@ -492,6 +497,11 @@ SHAPES: dict[str, Shape] = {
             "vision_config": _SO400M | {"image_size": 224, "patch_size": 14},
         },
         ("tokenizer", "siglip"),
+    ),
+    "xclip-base-patch32": Shape(
+        "XCLIPModel",
+        {"text_config": {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}},
+        ("tokenizer", "videomae"),
     ),
     "align-base": Shape("AlignModel", {}, ("tokenizer", "align")),
     "internvl3-1b": Shape(

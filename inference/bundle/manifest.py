@@ -119,6 +119,13 @@ class Graph(Frozen):
     profiles: tuple[Profile, ...] = ()
     """For TensorRT: together they take every shape that is served."""
 
+    @property
+    def frames(self) -> int | None:
+        """Of each video, where PIXELS are videos; a generator's are any number of images."""
+        pixels = self.input(Role.PIXELS)
+        count = None if pixels is None or len(pixels.shape) < _VIDEO_RANK else pixels.shape[1]
+        return count if isinstance(count, int) else None
+
     def input(self, role: Role) -> Tensor | None:
         """The input with that role, if the graph has one."""
         for tensor in self.inputs:
@@ -323,12 +330,6 @@ class Part:
     graph: Graph
     instances: int = 1
     """Calls that it runs at the same time."""
-
-    @property
-    def frames(self) -> int | None:
-        """Of a video, where PIXELS are videos and not images."""
-        pixels = self.graph.input(Role.PIXELS)
-        return None if pixels is None or len(pixels.shape) < _VIDEO_RANK else int(pixels.shape[1])
 
 
 @dataclass(frozen=True)

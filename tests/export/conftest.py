@@ -137,7 +137,7 @@ LOWERED_ALIKE = SIBLINGS | {
     *("blip", "git", "bart", "bahdanau", "show-and-tell"),
     *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma", "instructblip"),
     *("swin", "xlnet", "perceiver", "pegasus_x", "switch_transformers", "prophetnet"),
-    "t5gemma2",
+    *("t5gemma2", "xclip"),
 }
 """Architectures whose graphs have no operator that is rewritten for int8 and that no other graph
 has: theirs are lowered in `make test-all` alone."""

@@ -43,7 +43,6 @@ Comparison = tuple[str, Tensor, Tensor]
 """(place, wanted, given)."""
 
 SOURCE_LENGTHS = (7, 4, 1)
-VIDEO_RANK = 5  # (B, frames, height, width, 3)
 _FIELDS = {Role.LOGITS: "logits", Role.HIDDEN: "last_hidden_state", Role.EMBEDDING: "pooler_output"}
 """Fields of `transformers`' outputs, where a twin names none."""
 TARGET_LENGTH = 6
@@ -147,9 +146,8 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
             if port is not None:
                 sizes = [2 if isinstance(size, str) else size for size in port.shape[1:]]
                 by_role[role] = torch.randn((len(lengths), *sizes), generator=optional)
-        pixels = lowering.graph.input(Role.PIXELS)
-        if pixels is not None and len(pixels.shape) == VIDEO_RANK:
-            shape = (len(lengths), *pixels.shape[1:])
+        if (frames := lowering.graph.frames) is not None:
+            shape = (len(lengths), frames, *image.shape)
             drawn = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
             by_role[Role.PIXELS] = drawn
     if has_patches(graphs):

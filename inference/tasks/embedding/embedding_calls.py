@@ -117,7 +117,7 @@ class EmbeddingCalls:
             )
         prepared = prepare_images(images, self.model)
         part = self.model.part(takes=Role.PIXELS, returns=Role.EMBEDDING)
-        if (read := part.frames) is not None:
+        if (read := part.graph.frames) is not None:
             items = _divide(prepared, frame_counts or [1] * len(prepared))
             videos = attempt_each(items, lambda _, item: choose_frames(item, read))
             return image_rows(videos, part, returns, self.calls, most=max(1, ROWS // read))

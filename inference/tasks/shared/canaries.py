@@ -54,7 +54,7 @@ def _part_canary(model: LoadedModel, takes: Role, returns: Role) -> InferCall | 
         return None
     given: dict[Role, Array] = {}
     if part.graph.input(Role.PIXELS) is not None:
-        frames = () if part.frames is None else (part.frames,)
+        frames = () if part.graph.frames is None else (part.graph.frames,)
         given[Role.PIXELS] = np.zeros((1, *frames, *model.image.shape), model.image.dtype)
     for role in (Role.CONDITIONS, Role.HIDDEN):
         if (vectors := part.graph.input(role)) is not None:

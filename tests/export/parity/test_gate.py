@@ -571,7 +571,7 @@ def test_padding_of_hidden_states_is_not_compared() -> None:
 
 
 def test_unknown_role_is_refused() -> None:
-    port = Port(name="a", dtype="float32", shape=("B",), role=Role.HIDDEN)
+    port = Port(name="a", dtype="float32", shape=("B",), role=Role.LOGITS)
     graph = Graph(file="g.onnx", inputs=(port,), outputs=())
-    with pytest.raises(AssertionError, match="no probe for an input of role hidden"):
+    with pytest.raises(AssertionError, match="no probe for an input of role logits"):
         stateless_feeds(graph, Manifest.model_construct(tokenizer=None), Probe(5, 5), 1, 1)
