@@ -131,13 +131,16 @@ def _with_unsigned_weights(
     model: Path | bytes, options: onnxruntime.SessionOptions
 ) -> Path | bytes:
     """A graph whose products read unsigned weights; the same one if it has no products of bytes."""
-    from google.protobuf.message import EncodeError
+    from google.protobuf.message import DecodeError, EncodeError
     from onnx import load, load_from_string
 
-    if isinstance(model, Path):
-        loaded, folder = load(model, load_external_data=False), model.parent
-    else:
-        loaded, folder = load_from_string(model), Path(_setting(options, EXTERNAL_DATA))
+    try:
+        if isinstance(model, Path):
+            loaded, folder = load(model, load_external_data=False), model.parent
+        else:
+            loaded, folder = load_from_string(model), Path(_setting(options, EXTERNAL_DATA))
+    except DecodeError:
+        return model  # which the runtime refuses by name
     if not any(node.op_type in _ZERO_POINTS for node in loaded.graph.node):
         return model
     use_unsigned_weights(loaded.graph, folder)

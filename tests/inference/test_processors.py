@@ -173,6 +173,13 @@ def test_graph_of_bytes_finds_its_weights_in_the_folder_of_its_options(
     )
 
 
+def test_file_that_is_no_graph_is_refused_by_name(form: bool, tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.write_bytes(b"not a graph")
+    with pytest.raises(Exception, match=str(file)):
+        open_cpu_session(file, onnxruntime.SessionOptions())
+
+
 def test_graph_without_products_of_bytes_is_loaded_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

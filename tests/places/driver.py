@@ -249,7 +249,7 @@ def killed_supervisor_ends_it(start: Start) -> None:
 def nothing_is_left(start: Start) -> None:
     """No process of this start lives, and its temporary folder has no file of ours or Triton's."""
     wait_until(lambda: not processes(start), STOP_S)
-    names = ("triptych[_-]*", "python_env_*")
+    names = ("triptych_*", "python_env_*")
     assert [path for name in names for path in start.temporary.glob(name)] == []
 
 
