@@ -27,8 +27,8 @@ _LOADS_AT_ONCE = 4
 _POLL_S = 0.1
 _STATUS_PERIOD_S = 1.0
 _MOST_UNSTARTED = 10
-"""Readings of the status in which a model that loads may have no process: Triton 2.51 waits for
-ever for one that was killed in its first moments."""
+"""Readings of the status, none of which another load ended before, in which a model that loads may
+have no process: Triton 2.51 waits for ever for one that was killed in its first moments."""
 _LONGEST_GAP_S = 5.0
 """A longer time between two readings of the status means that this process was suspended."""
 
@@ -234,6 +234,8 @@ class TritonServer(ServerLifetime):
                 while running:
                     done, running = wait(running, _POLL_S, return_when=FIRST_COMPLETED)
                     running |= {pool.submit(load) for load in further()}
+                    if done:  # a busy machine starts the others' processes late
+                        unstarted.clear()
                     for load in done:
                         try:
                             load.result()
