@@ -130,12 +130,14 @@ class Load:
 
     workers: Workers
     answered: int = 0
-    failures: list[str] = field(default_factory=list)
+    failures: list[tuple[int, str]] = field(default_factory=list)
+    """Numbers of clients, and what they saw."""
     _is_over: bool = False
 
     async def __aenter__(self) -> Load:
-        self._clients = [asyncio.create_task(self._http_client()) for _ in range(8)]
-        self._clients += [asyncio.create_task(self._grpc_client()) for _ in range(8)]
+        self._clients = [asyncio.create_task(self._http_client(number)) for number in range(8)]
+        grpc_clients = map(self._grpc_client, range(8, 16))
+        self._clients += [asyncio.create_task(client) for client in grpc_clients]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -150,7 +152,7 @@ class Load:
             while self.answered < goal:
                 await asyncio.sleep(0.01)
 
-    async def _http_client(self) -> None:
+    async def _http_client(self, number: int) -> None:
         while not self._is_over:
             async with self.workers.http() as client:
                 try:
@@ -162,9 +164,9 @@ class Load:
                         self.answered += 1
                         await asyncio.sleep(PAUSE_S)
                 except httpx.TransportError as error:
-                    self.failures.append(type(error).__name__)
+                    self.failures.append((number, type(error).__name__))
 
-    async def _grpc_client(self) -> None:
+    async def _grpc_client(self, number: int) -> None:
         metadata = tuple(header("admin").items())
         while not self._is_over:
             async with self.workers.grpc() as stub:
@@ -176,7 +178,7 @@ class Load:
                         self.answered += 1
                         await asyncio.sleep(PAUSE_S)
                 except grpc.aio.AioRpcError as error:
-                    self.failures.append(str(error.code()))
+                    self.failures.append((number, str(error.code())))
 
 
 def grown(before: dict[tuple[str, str], float], after: dict[tuple[str, str], float]) -> None:
@@ -216,9 +218,10 @@ async def test_killed_worker_costs_its_own_requests_only(workers: Workers) -> No
             await asyncio.sleep(0.1)
         await workers.until("triptych_workers", 2)
         await load.answers(100)
-        # none, if all responses were on their way
-        assert len(load.failures) <= affected, load.failures
-        assert all("." not in failure or "UNAVAILABLE" in failure for failure in load.failures)
+        # None, if all responses were on their way. The kernel closes a killed process's sockets one
+        # after the other: who connects again at once may reach its listener, and fail once more.
+        assert len({number for number, _ in load.failures}) <= affected, load.failures
+        assert all("." not in seen or "UNAVAILABLE" in seen for _, seen in load.failures)
         assert killed not in workers.pids()
         assert len(workers.pids()) == 2
     await workers.until("triptych_tokens_in_flight", 0)
