@@ -138,7 +138,7 @@ class ModelLoader:
                 if _PROCESS_ENDED in error.message:
                     return False
                 links, folder = self._own_files.models, self._settings.repository
-                raise SetupError(error.message.replace(f"{links}/", f"{folder}/")) from error
+                raise type(error)(error.message.replace(f"{links}/", f"{folder}/")) from error
             finally:
                 self.loading.discard((model, policy.version))
         return self._stubs.expect(model, policy.version, before) or not is_python

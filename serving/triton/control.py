@@ -69,6 +69,10 @@ class ServerStatus:
         return {model: stats.figures.get("steps", 0.0) for model, stats in self.engines.items()}
 
 
+class ServerLostError(SetupError):
+    """The server has ended, or does not respond or go on: a new one may."""
+
+
 class ModelControl:
     """The control calls of one server.
 
@@ -76,7 +80,7 @@ class ModelControl:
         socket: Of Triton's HTTP endpoints.
         metrics_address: `host:port` of its metrics.
         timeout_s: For one call; loading a model is one call.
-        cause: What the server has printed of a failure, if it has.
+        cause: Why the server has failed, if it is known.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class ModelControl:
 
         Raises:
             SetupError: Triton refused, with Triton's reason.
+            ServerLostError: Triton does not respond.
         """
         self._change(model, "load", {"parameters": {"config": json.dumps(config)}})
 
@@ -145,10 +150,8 @@ class ModelControl:
         try:
             answer = request(self._socket, "POST", url, self._timeout_s, json.dumps(body).encode())
         except OSError as error:
-            cause = f"; it printed: {printed}" if (printed := self._cause()) else ""
-            raise SetupError(
-                f"Triton did not respond to {verb} {model!r}: {type(error).__name__}{cause}"
-            ) from error
+            cause = self._cause() or type(error).__name__
+            raise ServerLostError(f"Triton did not respond to {verb} {model!r}: {cause}") from error
         if not answer.is_success:
             raise SetupError(f"Triton cannot {verb} {model!r}: {_reason(answer)}")
 

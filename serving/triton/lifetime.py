@@ -194,7 +194,10 @@ class ServerProcess:
 
     @property
     def cause(self) -> str | None:
-        """Why it, or a model's process, has crashed; else the last line logged as an error."""
+        """Why it, or a model's process, has crashed; else the signal that ended it; else an error.
+
+        The error is the last line that was logged as one.
+        """
         signals = [line for line in self._tail if _CRASH.match(line)]
         crashes = [found[1] for line in self._tail if (found := _UNCAUGHT.fullmatch(line))]
         errors = [
@@ -202,13 +205,13 @@ class ServerProcess:
             for line in self._tail
             if line[:1] in ("E", "F") and line[1:5].isdecimal() and _NO_GPU not in line
         ]
-        return next(iter([*crashes[-1:], *signals[-1:], *errors[-1:]]), None)
+        code = self._process.poll() or 0
+        ended = [exit_reason(code)] if code < 0 else []
+        return next(iter([*crashes[-1:], *signals[-1:], *ended, *errors[-1:]]), None)
 
     @property
     def last_error(self) -> str:
-        """The cause of its end, else the signal that ended it, else its last line."""
-        if self.cause is None and (self._process.poll() or 0) < 0:
-            return exit_reason(self._process.poll())
+        """The cause of its end, else its last line."""
         return self.cause or next(filter(None, reversed(self._tail)), "it printed nothing")
 
     def end(self, is_over: Callable[[], bool]) -> None:
@@ -319,7 +322,6 @@ class ServerLifetime:
     def __init__(self, settings: TritonSettings, progress: Progress) -> None:
         self.settings = settings
         self._progress = progress
-        self._cleanup = contextlib.ExitStack()
         self._process: ServerProcess | None = None
         self._seen_dead = 0
         self._unused_since_s: dict[str, float] = {}
@@ -424,6 +426,9 @@ class ServerLifetime:
     def stop(self, *, at_once: bool = False) -> None:
         """End the server and all its processes, and remove its files; harmless when repeated.
 
+        What a signal interrupts, or a thread that loads a model still writes, is removed when it is
+        called again.
+
         Args:
             at_once: Without the time that requests in flight have otherwise.
         """
@@ -436,7 +441,8 @@ class ServerLifetime:
             self._shutdown.shorten(1.0)
         if self._process:
             self._process.end(self._shutdown.is_over)
-        self._cleanup.close()
+        if self._files is not None:
+            self._files.remove()
         self._process, self._control = None, None
         self._unused_since_s.clear()
         self._shutdown = self._make_shutdown()
@@ -453,7 +459,6 @@ class ServerLifetime:
         # A restart keeps the ports that were chosen: clients are connected to them.
         self._ports = free_ports(settings.host, self._ports or wanted)
         files = self._files = RuntimeFiles()
-        self._cleanup.callback(files.remove)
         installation.assemble(files.backends)
         self._progress(f"starting {installation.program.name}")
         arguments = command(installation, settings, self._ports, files)

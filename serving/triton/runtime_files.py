@@ -72,17 +72,20 @@ class RuntimeFiles:
                 f"({self.socket} has more than {_LONGEST_SOCKET_PATH} bytes): set TMPDIR to a "
                 "shorter one"
             )
-        self.lock = os.open(shared_memory / f"{self.prefix}lock", os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
-        folder.mkdir(mode=0o700)
         self.backends = folder / "backends"
         self.models = folder / "models"
         """Triton's model repository: `<model>/<version>` is a link to a version's folder."""
         self.current = folder / "current"
         """The current folder of the server, empty: models' processes import from there first."""
-        for each in (self.backends, self.models, self.current):
-            each.mkdir()
         self._links: dict[Path, Path] = {}
+        self.lock = -1
+        try:
+            self.lock = _create_lock(shared_memory / f"{self.prefix}lock")
+            for each in (folder, self.backends, self.models, self.current):
+                each.mkdir(mode=0o700)
+        except BaseException:  # a signal's, too
+            self.remove()
+            raise
 
     def plain(self, path: Path) -> Path:
         """The path if it is plain, else a link to it."""
@@ -167,18 +170,20 @@ class RuntimeFiles:
         return _matching(self._folders, self.prefix)
 
     def remove(self) -> None:
-        """Remove all of them. Call it when the server and its stubs have ended."""
+        """Remove all of them, when the server and its stubs have ended; may be repeated."""
         for path in self.paths():
             _remove(path)
-        os.close(self.lock)
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
 
 
 def remove_stale(shared_memory: Path = SHARED_MEMORY, temporary: Path | None = None) -> None:
     """Remove the files of servers that have ended; the arguments are those of `RuntimeFiles`."""
     folders = _folders(shared_memory, temporary)
     for lock in shared_memory.glob(f"{FAMILY}*_lock"):
-        if not _is_held(lock):
-            for path in _matching(folders, lock.name.removesuffix("lock")):
+        with _taken(lock) as is_ours:
+            for path in _matching(folders, lock.name.removesuffix("lock")) if is_ours else ():
                 _remove(path)
 
 
@@ -224,19 +229,32 @@ def _environments() -> set[Path]:
     return found
 
 
-def _is_held(lock: Path) -> bool:
-    """Whether a process holds the lock; another user's lock counts as held: we cannot remove it."""
+def _create_lock(path: Path) -> int:
+    """The descriptor of a new file, locked; another's `remove_stale` may come before the lock."""
+    while True:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _taken(lock: Path) -> Iterator[bool]:
+    """Hold a lock in the block, unless a process holds it, or it is another user's."""
     try:
         descriptor = os.open(lock, os.O_RDWR)
     except OSError:
-        return True
+        yield False
+        return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
+        yield False
+    else:
+        yield True
     finally:
         os.close(descriptor)
-    return False
 
 
 def _remove(path: Path) -> None:

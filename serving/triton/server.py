@@ -18,6 +18,7 @@ from serving.liveness.stall_detector import StallDetector
 from serving.ports import host_port
 from serving.settings.triton_settings import TritonSettings
 from serving.triton.bundle_loader import BundleLoader
+from serving.triton.control import ServerLostError
 from serving.triton.lifetime import READY_TIMEOUT_S, Progress, ServerLifetime
 from serving.triton.served import FILE, Choice, ServedVersions
 
@@ -75,6 +76,8 @@ class TritonServer(ServerLifetime):
     def start(self, *, strict: bool = True) -> None:
         """Start the server and load every bundle of the repository.
 
+        If `strict`, a server that ends while it loads, or does not go on, is started once more.
+
         After a restart each bundle is loaded at the version that it had; otherwise at the recorded
         one, or the newest if one has been published since. A version that does not load is replaced
         by the newest other one that does.
@@ -86,6 +89,15 @@ class TritonServer(ServerLifetime):
             SetupError: no Triton, a port in use, the server ended or was not ready in time, or
                 (`strict`) no bundle loads, with Triton's reason. Nothing is left running.
         """
+        try:
+            self._start(strict=strict)
+        except ServerLostError as error:
+            if not strict:
+                raise
+            log.error("starting Triton again: %s", error)
+            self._start(strict=strict)
+
+    def _start(self, *, strict: bool) -> None:
         began = time.monotonic()
         bundles = {name: self._in_order(name) for name in self.repository.names()}
         try:
@@ -224,7 +236,7 @@ class TritonServer(ServerLifetime):
             Why those that failed did.
 
         Raises:
-            SetupError: the server ended or does not respond; it is stopped.
+            ServerLostError: the server ended or does not respond; it is stopped.
         """
         failures, stalls = [], StallDetector(longest_gap_s=_LONGEST_GAP_S)
         unstarted: Counter[tuple[str, int]] = Counter()
@@ -242,16 +254,20 @@ class TritonServer(ServerLifetime):
                         except SetupError as error:
                             failures.append(error)
                     if not self.is_alive:
-                        raise SetupError(f"tritonserver ended while loading: {self._last_error}")
+                        raise ServerLostError(
+                            f"tritonserver ended while loading: {self._last_error}"
+                        )
                     if running and stalls.read_s_ago() >= _STATUS_PERIOD_S:
                         status = self._require_control().status()
                         stalls.update(status.engines if status else None)
                         if stalls.unresponsive_s > self.settings.stuck_after:
-                            raise SetupError("tritonserver does not respond while loading")
+                            raise ServerLostError("tritonserver does not respond while loading")
                         missing = self._loader.loading - self._running_stubs().keys()
                         unstarted = Counter({each: unstarted[each] + 1 for each in missing})
                         if stuck := [each for each in missing if unstarted[each] > _MOST_UNSTARTED]:
-                            raise SetupError(f"Triton waits for a process that ended: {stuck[0]}")
+                            raise ServerLostError(
+                                f"Triton waits for a process that ended: {stuck[0]}"
+                            )
             except BaseException as error:
                 pool.shutdown(wait=False, cancel_futures=True)
                 # The models' processes hold a dead server's connections open, so they go too. A

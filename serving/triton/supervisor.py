@@ -235,17 +235,20 @@ def run_triton(settings: TritonSettings) -> int:
         signal.signal(number, lambda *_: _stop(server))
     adopt_orphans()
     try:
-        with contextlib.closing(ControlSocket(settings.repository)) as commands:
-            if commands.is_first:
-                await_orphan(settings)
-            else:
-                server.keep_no_record()
-            with server:
-                Supervisor(server, commands).run()
+        try:
+            with contextlib.closing(ControlSocket(settings.repository)) as commands:
+                if commands.is_first:
+                    await_orphan(settings)
+                else:
+                    server.keep_no_record()
+                with server:
+                    Supervisor(server, commands).run()
+        finally:
+            end_children()
     except _Stopped:
-        log.info("Triton stopped")
-    finally:
+        server.stop()  # the signal may have come while that, or the next, was done
         end_children()
+        log.info("Triton stopped")
     return 0
 
 

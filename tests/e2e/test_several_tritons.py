@@ -39,18 +39,18 @@ class Triton:
         self.address = f"127.0.0.1:{free_port()}"
         self.metrics = f"127.0.0.1:{free_port()}"
         self._repository = repository
-        self._folder = folder
-        self._name = name
+        self._state = folder / f"{name}.json"
+        self._log = folder / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         command = [
             *(*PROGRAM, "triton", "--repository", str(self._repository), "--retire-after", "0"),
-            *("--state", str(self._folder / f"{self._name}.json")),
+            *("--state", str(self._state)),
             f"--grpc-port={self.address.rpartition(':')[2]}",
             f"--metrics-port={self.metrics.rpartition(':')[2]}",
         ]
-        with (self._folder / f"{self._name}.log").open("ab") as log:
+        with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self, what: str) -> None:
@@ -91,11 +91,15 @@ class Triton:
             except InferenceServerException:
                 return False
 
-    async def until_ready(self, models: dict[str, int]) -> float:
+    async def until_ready(self, models: dict[str, int]) -> None:
         async def ready() -> bool:
+            assert self.process.poll() is None, "it has ended"
             return await asyncio.to_thread(self.has, models)
 
-        return await until(ready)
+        try:
+            await until(ready)
+        except (AssertionError, TimeoutError) as error:
+            raise AssertionError(f"{error!r}\n{self._log.read_text()[-4000:]}") from error
 
 
 @contextmanager

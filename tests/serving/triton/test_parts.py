@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import shutil
@@ -29,7 +30,13 @@ from serving.triton.bundle_loader import BundleLoader, Serving
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.lifetime import ServerLifetime, ServerProcess, command
-from serving.triton.runtime_files import SHARED_MEMORY, TEMPORARY, RuntimeFiles, is_plain
+from serving.triton.runtime_files import (
+    SHARED_MEMORY,
+    TEMPORARY,
+    RuntimeFiles,
+    is_plain,
+    remove_stale,
+)
 from serving.triton.stubs import Stubs, StubWatch
 from tests.inference.tiny_models import publish
 from tests.serving.triton.tiny import CONFIG, publish_times, settings, times
@@ -157,6 +164,54 @@ def test_stale_runtime_files_are_removed_and_live_ones_kept(
     assert [path for folder in (memory, temporary) for path in folder.iterdir()] == [strange]
 
 
+def test_files_are_kept_whose_lock_another_finds_before_it_is_taken(
+    tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, temporary = tmp_path / "shm", short_folder
+    memory.mkdir()
+    lock, others = fcntl.flock, ["remove"]
+
+    def late(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and others:
+            others.pop()
+            remove_stale(memory, temporary)
+            assert not list(memory.iterdir()), "it was there, and nobody held it"
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    files = RuntimeFiles(memory, temporary)
+    remove_stale(memory, temporary)
+    assert not others
+    assert len(files.paths()) == 2, "the lock and the folder"
+    files.remove()
+
+
+def test_files_of_an_interrupted_start_or_stop_are_removed(
+    tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, temporary = tmp_path / "shm", short_folder
+    memory.mkdir()
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            RuntimeFiles(memory, temporary)
+    assert not [*memory.iterdir(), *temporary.iterdir()]
+    files = RuntimeFiles(memory, temporary)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            files.remove()
+    assert files.paths()
+    files.remove()
+    files.folder.mkdir()  # by a thread that was loading a model
+    files.remove()
+    assert not [*memory.iterdir(), *temporary.iterdir()]
+
+
 def test_memory_of_dead_stubs_is_that_of_regions_without_a_process(
     tmp_path: Path, short_folder: Path
 ) -> None:
@@ -278,6 +333,9 @@ def test_folders_that_triton_makes_are_removed_where_they_are_empty(
         ),
         (['E0101 1 a.cc:1] "first"', "Signal (11) received."], "Signal (11) received."),
         (['E0101 1 a.cc:1] "first"', 'I0101 1 b.cc:2] "later"'], 'E0101 1 a.cc:1] "first"'),
+        (['E0101 1 a.cc:1] "first"', "Signal (11) received.", "end"], "Signal (11) received."),
+        (['E0101 1 a.cc:1] "first"', "end"], "killed by SIGKILL"),
+        (["last", "end"], "killed by SIGKILL"),
         (['E0101 1 server.cc:241] "CudaDriverHelper has not been initialized."', "last"], "last"),
         ([], "it printed nothing"),
     ],
@@ -286,7 +344,8 @@ def test_reason_of_an_end_is_the_exception_then_the_signal_then_an_error_then_th
     lines: list[str], cause: str, tmp_path: Path
 ) -> None:
     files = RuntimeFiles(tmp_path)
-    command = [shutil.which("printf") or "printf", "%s\n", *lines]
+    script = 'for line; do test "$line" = end && kill -9 $$; echo "$line"; done'
+    command = ["/bin/sh", "-c", script, "sh", *lines]
     process = ServerProcess(Installation(Path(command[0]), tmp_path, ()), command, files, len)
     while process.is_alive:
         time.sleep(0.01)

@@ -252,6 +252,27 @@ def test_hung_server_is_killed_after_the_time_of_the_setting(repository: Path) -
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("bundles", [1, 3])
+def test_server_that_ends_during_its_first_start_is_started_again(
+    repository: Path, bundles: int
+) -> None:
+    for number in range(bundles):
+        publish_times(repository, f"times{number}", number)
+    killed: list[int | None] = []
+
+    def kill(line: str) -> None:
+        if "listens" in line and not killed:
+            killed.append(server.pid)
+            os.kill(cast(int, server.pid), signal.SIGKILL)
+
+    server = TritonServer(settings(repository), kill)
+    with server:
+        assert server.pid not in (*killed, None)
+        assert answer(server, "times0") == 0
+        assert len(server.models) == bundles
+
+
+@pytest.mark.integration
 def test_server_that_hangs_during_a_load_is_given_up(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     with brief_server(settings(repository, stuck_after=3)) as server:
