@@ -182,8 +182,10 @@ def remove_stale(shared_memory: Path = SHARED_MEMORY, temporary: Path | None = N
     """Remove the files of servers that have ended; the arguments are those of `RuntimeFiles`."""
     folders = _folders(shared_memory, temporary)
     for lock in shared_memory.glob(f"{FAMILY}*_lock"):
-        with _taken(lock) as is_ours:
-            for path in _matching(folders, lock.name.removesuffix("lock")) if is_ours else ():
+        # suppressed: it is another user's, has been removed, or is held
+        with contextlib.suppress(OSError), lock.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in _matching(folders, lock.name.removesuffix("lock")):
                 _remove(path)
 
 
@@ -236,24 +238,6 @@ def _create_lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _taken(lock: Path) -> Iterator[bool]:
-    """Hold a lock in the block, unless a process holds it, or it is another user's."""
-    try:
-        descriptor = os.open(lock, os.O_RDWR)
-    except OSError:
-        yield False
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
         os.close(descriptor)
 
 

@@ -30,13 +30,7 @@ from serving.triton.bundle_loader import BundleLoader, Serving
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.lifetime import ServerLifetime, ServerProcess, command
-from serving.triton.runtime_files import (
-    SHARED_MEMORY,
-    TEMPORARY,
-    RuntimeFiles,
-    is_plain,
-    remove_stale,
-)
+from serving.triton.runtime_files import SHARED_MEMORY, TEMPORARY, RuntimeFiles, is_plain
 from serving.triton.stubs import Stubs, StubWatch
 from tests.inference.tiny_models import publish
 from tests.serving.triton.tiny import CONFIG, publish_times, settings, times
@@ -166,49 +160,38 @@ def test_stale_runtime_files_are_removed_and_live_ones_kept(
 def test_files_are_kept_whose_lock_another_finds_before_it_is_taken(
     tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory, temporary = tmp_path / "shm", short_folder
-    memory.mkdir()
     lock, others = fcntl.flock, ["remove"]
 
-    def late(descriptor: int, operation: int) -> None:
+    def late(file: int, operation: int) -> None:
         if operation == fcntl.LOCK_EX and others:
             others.pop()
-            remove_stale(memory, temporary)
-            assert not list(memory.iterdir()), "it was there, and nobody held it"
-        lock(descriptor, operation)
+            runtime_files.remove_stale(tmp_path, short_folder)
+            assert not list(tmp_path.iterdir()), "it was there, and nobody held it"
+        lock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    files = RuntimeFiles(memory, temporary)
-    remove_stale(memory, temporary)
-    assert not others
-    assert len(files.paths()) == 2, "the lock and the folder"
-    files.remove()
+    RuntimeFiles(tmp_path, short_folder)
+    assert list(tmp_path.glob("*_lock"))
 
 
 def test_files_of_an_interrupted_start_or_stop_are_removed(
     tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory, temporary = tmp_path / "shm", short_folder
-    memory.mkdir()
+    def interrupt(place: object, name: str, call: Callable[[], object]) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, lambda *_, **__: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                call()
 
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "mkdir", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            RuntimeFiles(memory, temporary)
-    assert not [*memory.iterdir(), *temporary.iterdir()]
-    files = RuntimeFiles(memory, temporary)
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            files.remove()
+    interrupt(Path, "mkdir", lambda: RuntimeFiles(tmp_path, short_folder))
+    assert not [*tmp_path.iterdir(), *short_folder.iterdir()]
+    files = RuntimeFiles(tmp_path, short_folder)
+    interrupt(shutil, "rmtree", files.remove)
     assert files.paths()
     files.remove()
     files.folder.mkdir()  # by a thread that was loading a model
     files.remove()
-    assert not [*memory.iterdir(), *temporary.iterdir()]
+    assert not [*tmp_path.iterdir(), *short_folder.iterdir()]
 
 
 def test_memory_of_dead_stubs_is_that_of_regions_without_a_process(

@@ -253,9 +253,7 @@ def test_hung_server_is_killed_after_the_time_of_the_setting(repository: Path) -
 
 @pytest.mark.integration
 @pytest.mark.parametrize("bundles", [1, 3])
-def test_server_that_ends_during_its_first_start_is_started_again(
-    repository: Path, bundles: int
-) -> None:
+def test_server_that_ends_while_it_starts_is_started_again(repository: Path, bundles: int) -> None:
     for number in range(bundles):
         publish_times(repository, f"times{number}", number)
     killed: list[int | None] = []
