@@ -57,14 +57,14 @@ def test_answers_are_those_of_another_processor(name: str, int8: Lowered) -> Non
     found = compute_outcomes(int8(name, EXPORTED), most_values=KEPT_VALUES)
     recorded = read_outcomes(RECORDED) if RECORDED.exists() else {}
     own = f"{name}: "
+    wanted = {k.removeprefix(own): v for k, v in recorded.items() if k.startswith(own)}
+    if ("WRITE_OUTCOMES" in os.environ or not wanted) and products_saturate():
+        pytest.skip("the file is written on a processor with VNNI")
     if "WRITE_OUTCOMES" in os.environ:
-        if products_saturate():
-            pytest.skip("the file is written on a processor with VNNI")
         kept = {key: value for key, value in recorded.items() if not key.startswith(own)}
         added = {own + key: v for key, v in found.items() if not key.startswith(PRODUCTS)}
         np.savez_compressed(RECORDED, **kept, **added)
         return
-    wanted = {k.removeprefix(own): v for k, v in recorded.items() if k.startswith(own)}
     found = {key: value for key, value in found.items() if not key.startswith(PRODUCTS)}
     _assert_alike(wanted, found)
 
