@@ -19,7 +19,7 @@ _DEFAULT_SHARE = 0.9
 def needed_bytes(network_bytes: int) -> int:
     """About what the export of a network of that size holds beside pages of mapped files.
 
-    It is 0.8 to 1.5 times what was measured (`docs/verify.md`).
+    It is 0.8 to 1.5 times what was measured, 2.2 for two large towers (`docs/verify.md`).
     """
     return _BASE_BYTES + round(_WEIGHTS_HELD * network_bytes)
 

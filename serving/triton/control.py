@@ -72,6 +72,8 @@ class ServerStatus:
 class ServerLostError(SetupError):
     """The server has ended, or does not respond or go on: a new one may."""
 
+    wire = "server_lost"
+
 
 class ModelControl:
     """The control calls of one server.
