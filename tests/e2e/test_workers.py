@@ -219,7 +219,7 @@ async def test_killed_worker_costs_its_own_requests_only(workers: Workers) -> No
         await workers.until("triptych_workers", 2)
         await load.answers(100)
         # None, if all responses were on their way. The kernel closes a killed process's sockets one
-        # after the other: who connects again at once may reach its listener, and fail once more.
+        # after the other: a client may reach its listener meanwhile, and fail once more.
         assert len({number for number, _ in load.failures}) <= affected, load.failures
         assert all("." not in seen or "UNAVAILABLE" in seen for _, seen in load.failures)
         assert killed not in workers.pids()

@@ -166,7 +166,7 @@ def test_files_are_kept_whose_lock_another_finds_before_it_is_taken(
         if operation == fcntl.LOCK_EX and others:
             others.pop()
             runtime_files.remove_stale(tmp_path, short_folder)
-            assert not list(tmp_path.iterdir()), "it was there, and nobody held it"
+            assert not list(tmp_path.iterdir()), "it was there, and not held"
         lock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
