@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import random
 import ssl
 from collections.abc import Callable
 from typing import Any
@@ -380,10 +381,12 @@ def overloaded(retry_after_s: float | None = None) -> Overloaded:
 
 
 def test_the_wait_doubles_up_to_its_bound() -> None:
+    state = random.getstate()
     for failed, longest in ((1, 1.0), (2, 2.0), (3, 3.0)):
         waits = [RULES.wait_s(failed, overloaded()) for _ in range(100)]
         assert all(wait is not None and longest / 2 <= wait <= longest for wait in waits)
         assert len(set(waits)) > 1, "clients refused together retry together"
+    assert random.getstate() == state, "a client draws from the generator of its program"
 
 
 @pytest.mark.parametrize(

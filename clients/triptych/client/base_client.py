@@ -22,6 +22,9 @@ from triptych.operation import LIST_MODELS, Operation
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
+_JITTER = random.Random()
+"""A generator of its own: `random.seed` of a program neither repeats its waits in every process, nor
+do they change the numbers that it draws."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Retries:
         if requested is not None:
             return requested if requested <= self.longest_wait_s else None
         longest = min(self.first_wait_s * 2 ** (failed - 1), self.longest_wait_s)
-        return random.uniform(longest / 2, longest)
+        return _JITTER.uniform(longest / 2, longest)
 
     def run(self, attempt: Callable[[], _Result]) -> _Result:
         """The result of `attempt`, called again after errors that may pass.
