@@ -347,7 +347,6 @@ def _scalar(kind: type, field: MessageField) -> str:
 
 
 PROTO = "triptych/triptych.proto"
-_SERVER = "\n\n\nclass TriptychServicer(object):"
 HEADER = """\
 Generated from the messages of `triptych/tasks` by `make proto`; do not edit. Field numbers and
 types are locked in `proto.lock.json`.
@@ -371,9 +370,9 @@ def proto_text(messages: Iterable[ProtoMessage], methods: Iterable[ProtoMethod],
 
 
 def compile_proto(source: Path, output: Path) -> None:
-    """Write `triptych_pb2.py`, `.pyi` and `triptych_pb2_grpc.py` below `output`.
+    """Write `triptych_pb2.py` and `.pyi` below `output`.
 
-    The last has the stub alone: the gateway makes its handlers itself (`GrpcTasks`).
+    Stub and handlers follow from these (`triptych_pb2_grpc.py`, the gateway's `GrpcTasks`).
 
     Args:
         source: Folder that holds `triptych/triptych.proto`.
@@ -382,13 +381,11 @@ def compile_proto(source: Path, output: Path) -> None:
     Raises:
         RuntimeError: protoc refused the file.
     """
-    outputs = [f"--{kind}_out={output}" for kind in ("python", "pyi", "grpc_python")]
+    outputs = [f"--{kind}_out={output}" for kind in ("python", "pyi")]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{source}", *outputs, PROTO]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise RuntimeError(f"protoc: {result.stderr.strip()}")
-    stubs = output / PROTO.replace(".proto", "_pb2_grpc.py")
-    stubs.write_text(stubs.read_text(encoding="utf-8").partition(_SERVER)[0] + "\n", "utf-8")
 
 
 def _service(methods: Iterable[ProtoMethod]) -> Iterator[str]:
