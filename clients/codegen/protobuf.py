@@ -34,8 +34,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from pydantic import BaseModel
 
 from triptych import messages
+from triptych.client.conversion import SHARED
 from triptych.fields import MessageField, fields_of, list_name, reachable, row_messages
-from triptych.glossaries import messages as glossaries
 from triptych.task import IMAGES, Task
 
 RESERVED_BY_PROTOBUF = range(19_000, 20_000)
@@ -258,13 +258,6 @@ GLOSSARIES = (
     ),
     ProtoMethod("DeleteGlossary", "GlossaryName", "GlossaryInfo", "Delete a glossary."),
 )
-GLOSSARY_MESSAGES = (
-    glossaries.Glossary,
-    glossaries.GlossaryName,
-    glossaries.GlossaryInfo,
-    glossaries.GlossaryList,
-    glossaries.ListGlossariesRequest,
-)
 _HELPERS = (
     ProtoMessage("ListModelsRequest", ()),
     ProtoMessage("Row", (ProtoField("values", "repeated double"),), "One list of a list of lists."),
@@ -284,8 +277,7 @@ def proto_messages(tasks: Iterable[Task]) -> list[ProtoMessage]:
         ValueError: Two messages have one name.
     """
     of_tasks = [message for task in tasks for message in (task.request, task.response)]
-    shared = (messages.Chunk, messages.ModelList, messages.ErrorBody, *GLOSSARY_MESSAGES)
-    kinds = reachable([*of_tasks, *shared])
+    kinds = reachable([*of_tasks, *SHARED])
     every = [*map(_message, kinds), *map(_list_of, row_messages(kinds)), *_HELPERS]
     names = [message.name for message in every]
     if twice := {name for name in names if names.count(name) > 1}:
