@@ -112,7 +112,7 @@ class GrpcClient(_Connection, BlockingMethods):
 
     def _check(self) -> Any:
         """What the health protocol says of the whole server."""
-        request = grpc_exchange.health_request()
+        request = grpc_exchange.HEALTH_REQUEST
         with grpc_exchange.errors(self._target):
             return self._health.Check(request, timeout=self._timeout_s, metadata=self._metadata)
 
@@ -182,6 +182,6 @@ class AsyncGrpcClient(_Connection, AwaitableMethods):
     async def _check(self) -> Any:
         """What the health protocol says of the whole server."""
         stub = health_pb2_grpc.HealthStub(self._channel)
-        request = grpc_exchange.health_request()
+        request = grpc_exchange.HEALTH_REQUEST
         with grpc_exchange.errors(self._target):
             return await stub.Check(request, timeout=self._timeout_s, metadata=self._metadata)
