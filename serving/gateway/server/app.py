@@ -43,6 +43,7 @@ _MESSAGES: tuple[type[BaseModel], ...] = (
 def create_app(
     service: Service,
     readiness: Readiness,
+    further_dialects: Sequence[RouteTable] = (),
     downloads: DownloadStore | None = None,
 ) -> Middleware:
     """The application; it neither starts nor stops what it is given.
@@ -50,6 +51,7 @@ def create_app(
     Args:
         service: Serves the tasks.
         readiness: The check behind `/ready`.
+        further_dialects: HTTP APIs beside Triptych's own and those of other services.
         downloads: Keeps translated files; by default in memory.
     """
     settings, keys = service.settings, service.keys
@@ -65,6 +67,7 @@ def create_app(
     dialects: list[RouteTable] = [
         native,
         *(one for name, found in others.items() if name in settings.dialects for one in found),
+        *further_dialects,
     ]
     routes = [(dialect, route) for dialect in dialects for route in dialect.routes()]
     owners = {route.path: dialect for dialect, route in routes}
