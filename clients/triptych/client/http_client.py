@@ -37,8 +37,8 @@ class _Connection:
         retries: Retries | None,
         transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None,
     ) -> Http:
-        self._retries = retries or Retries()
-        self._takes_proxies = transport is None
+        self._retries: Retries = retries or Retries()
+        self._takes_proxies: bool = transport is None
         with _refusing_proxies():
             return kind(
                 base_url=_check(base_url),
