@@ -65,12 +65,12 @@ def _awaitable(tasks: Iterable[Task]) -> Iterator[str]:
 
 def _method(task: Task) -> Iterator[str]:
     fields = [field for field in parameters(task) if field.name != "stream"]
-    response = task.response.__name__
+    response, first = task.response.__name__, task.item_fields[0]
     yield f"    def {task.method}({_signature(task, fields)}) -> {response}:"
     yield from _docstring(
         [task.summary, *_details(task)],
         fields,
-        f"`data` of the response has one item per entry of `{_first_input(task)}`, in their order.",
+        f"`data` of the response has one item per entry of `{first}`, in their order.",
         f"{RAISES}.",
     )
     yield f"        return self.send(operation({_constant(task)}, {response}, {_ARGUMENTS}))"
@@ -104,14 +104,10 @@ def _is_positional(task: Task, field: MessageField) -> bool:
 
     A field that was required once stays so (`Task.positional`).
     """
-    first = _first_input(task)
+    first = task.item_fields[0]
     if field.name == first or field.name in task.positional:
         return True
     return field.is_required and fields_of(task.request)[first].is_required
-
-
-def _first_input(task: Task) -> str:
-    return task.item_fields[0]
 
 
 def _signature(task: Task, fields: Iterable[MessageField]) -> str:

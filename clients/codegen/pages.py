@@ -121,12 +121,9 @@ def _table_settings() -> str:
         for name, field in settings.model_fields.items():
             if field.description:
                 texts = (flag_of(name), variable_of(settings, name), default_of(field))
-                rows.setdefault((*map(_code, texts), field.description), []).append(command)
+                shown = (f"`{text}`" if text else "" for text in texts)
+                rows.setdefault((*shown, field.description), []).append(command)
     lines = ["| flag | of | variable | default | meaning |", "|---|---|---|---|---|"]
     for (flag, variable, default, meaning), commands in rows.items():
         lines.append(f"| {flag} | {', '.join(commands)} | {variable} | {default} | {meaning} |")
     return "\n".join(lines) + "\n"
-
-
-def _code(text: str | None) -> str:
-    return f"`{text}`" if text else ""

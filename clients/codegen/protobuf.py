@@ -34,8 +34,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from pydantic import BaseModel
 
 from triptych import messages
+from triptych.client.conversion import SHARED
 from triptych.fields import MessageField, fields_of, list_name, reachable, row_messages
-from triptych.glossaries import messages as glossaries
 from triptych.task import IMAGES, Task
 
 RESERVED_BY_PROTOBUF = range(19_000, 20_000)
@@ -258,13 +258,6 @@ GLOSSARIES = (
     ),
     ProtoMethod("DeleteGlossary", "GlossaryName", "GlossaryInfo", "Delete a glossary."),
 )
-GLOSSARY_MESSAGES = (
-    glossaries.Glossary,
-    glossaries.GlossaryName,
-    glossaries.GlossaryInfo,
-    glossaries.GlossaryList,
-    glossaries.ListGlossariesRequest,
-)
 _HELPERS = (
     ProtoMessage("ListModelsRequest", ()),
     ProtoMessage("Row", (ProtoField("values", "repeated double"),), "One list of a list of lists."),
@@ -284,8 +277,7 @@ def proto_messages(tasks: Iterable[Task]) -> list[ProtoMessage]:
         ValueError: Two messages have one name.
     """
     of_tasks = [message for task in tasks for message in (task.request, task.response)]
-    shared = (messages.Chunk, messages.ModelList, messages.ErrorBody, *GLOSSARY_MESSAGES)
-    kinds = reachable([*of_tasks, *shared])
+    kinds = reachable([*of_tasks, *SHARED])
     every = [*map(_message, kinds), *map(_list_of, row_messages(kinds)), *_HELPERS]
     names = [message.name for message in every]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -347,7 +339,6 @@ def _scalar(kind: type, field: MessageField) -> str:
 
 
 PROTO = "triptych/triptych.proto"
-_SERVER = "\n\n\nclass TriptychServicer(object):"
 HEADER = """\
 Generated from the messages of `triptych/tasks` by `make proto`; do not edit. Field numbers and
 types are locked in `proto.lock.json`.
@@ -371,9 +362,9 @@ def proto_text(messages: Iterable[ProtoMessage], methods: Iterable[ProtoMethod],
 
 
 def compile_proto(source: Path, output: Path) -> None:
-    """Write `triptych_pb2.py`, `.pyi` and `triptych_pb2_grpc.py` below `output`.
+    """Write `triptych_pb2.py` and `.pyi` below `output`.
 
-    The last has the stub alone: the gateway makes its handlers itself (`GrpcTasks`).
+    Stub and handlers follow from these (`triptych_pb2_grpc.py`, the gateway's `GrpcTasks`).
 
     Args:
         source: Folder that holds `triptych/triptych.proto`.
@@ -382,13 +373,11 @@ def compile_proto(source: Path, output: Path) -> None:
     Raises:
         RuntimeError: protoc refused the file.
     """
-    outputs = [f"--{kind}_out={output}" for kind in ("python", "pyi", "grpc_python")]
+    outputs = [f"--{kind}_out={output}" for kind in ("python", "pyi")]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{source}", *outputs, PROTO]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise RuntimeError(f"protoc: {result.stderr.strip()}")
-    stubs = output / PROTO.replace(".proto", "_pb2_grpc.py")
-    stubs.write_text(stubs.read_text(encoding="utf-8").partition(_SERVER)[0] + "\n", "utf-8")
 
 
 def _service(methods: Iterable[ProtoMethod]) -> Iterator[str]:

@@ -137,19 +137,9 @@ STATUS_OF_TYPE: dict[str, int] = {
 """Wire name of an error → HTTP status, for errors without one: in streams and over gRPC."""
 
 BY_STATUS: dict[int, type[ApiError]] = {
-    400: InvalidRequest,
-    401: Unauthorized,
-    403: Unauthorized,
-    404: NotFound,
-    405: NotFound,
-    408: InvalidRequest,
-    412: InvalidRequest,
-    413: InvalidRequest,
-    414: InvalidRequest,
-    415: InvalidRequest,
-    421: InvalidRequest,
-    422: InvalidRequest,
-    431: InvalidRequest,
+    **dict.fromkeys((400, 408, 412, 413, 414, 415, 421, 422, 431), InvalidRequest),
+    **dict.fromkeys((401, 403), Unauthorized),
+    **dict.fromkeys((404, 405), NotFound),
     429: Overloaded,
     503: Unavailable,
     504: DeadlineExceeded,

@@ -16,6 +16,13 @@ from pydantic import BaseModel, ValidationError
 from triptych import images
 from triptych.errors import InvalidArgument, one_line
 from triptych.fields import MessageField, fields_of
+from triptych.glossaries.messages import (
+    Glossary,
+    GlossaryInfo,
+    GlossaryList,
+    GlossaryName,
+    ListGlossariesRequest,
+)
 from triptych.images import Image
 from triptych.messages import Chunk, ModelList
 from triptych.task import IMAGES, Task
@@ -45,6 +52,10 @@ class Operation(Generic[Response_co]):
 
 
 LIST_MODELS = Operation("ListModels", "/v1/models", None, ModelList)
+GLOSSARIES = "/v1/glossaries"
+LIST_GLOSSARIES = Operation(
+    "ListGlossaries", GLOSSARIES, ListGlossariesRequest(), GlossaryList, verb="GET"
+)
 
 
 def operation(task: Task, response: type[_Response], /, **given: Any) -> Operation[_Response]:
@@ -152,3 +163,35 @@ def _encode(given: Image | Iterable[Image]) -> list[str]:
     if one or hasattr(given, "read") or hasattr(given, "save"):
         return [images.encode(given)]  # type: ignore[arg-type]
     return [images.encode(image) for image in given]  # type: ignore[union-attr, arg-type]
+
+
+def put_glossary(
+    name: str, terms: Mapping[str, str], source: str | None, target: str | None
+) -> Operation[GlossaryInfo]:
+    """Stores a glossary.
+
+    Raises:
+        InvalidArgument: A name or term breaks its rule.
+    """
+    glossary = validate(Glossary, name=name, terms=dict(terms), source=source, target=target)
+    return Operation("PutGlossary", f"{GLOSSARIES}/{name}", glossary, GlossaryInfo, verb="PUT")
+
+
+def get_glossary(name: str) -> Operation[Glossary]:
+    """Fetches a glossary.
+
+    Raises:
+        InvalidArgument: No such name can exist.
+    """
+    request = validate(GlossaryName, name=name)
+    return Operation("GetGlossary", f"{GLOSSARIES}/{name}", request, Glossary, verb="GET")
+
+
+def delete_glossary(name: str) -> Operation[GlossaryInfo]:
+    """Deletes a glossary.
+
+    Raises:
+        InvalidArgument: No such name can exist.
+    """
+    request = validate(GlossaryName, name=name)
+    return Operation("DeleteGlossary", f"{GLOSSARIES}/{name}", request, GlossaryInfo, verb="DELETE")

@@ -1,19 +1,23 @@
-"""Ray: the workers of a run on the nodes of a cluster, and their shards through Ray Data."""
+"""Ray: the workers of a run on the nodes of a cluster, and their shards through Ray Data.
+
+An address is checked before Ray connects: Ray itself tries for ten minutes.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import chdir, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from serving.batch.cluster_address import HINT, check_address
 from serving.batch.shards import Shard
 from serving.batch.worker import IN_PROGRESS, Report, Worker, WorkerSettings, error_line
 from serving.batch.worker_pool import Pool
-from triptych.errors import TriptychError
+from triptych.errors import InvalidArgument, TriptychError
 
 if TYPE_CHECKING:
     from serving.batch.job import Manifest
@@ -28,6 +32,17 @@ _ENVIRONMENT = {
     "RAY_py_gcs_connect_timeout_s": "5",
 }
 """Of Ray, where nothing else is set: with its defaults it tries for ten minutes to connect."""
+_ADDRESS = re.compile(r"\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d{1,5})")
+_TIMEOUT_S = 5.0
+"""To connect, and again to get the first bytes."""
+_MAX_PORT = 65535
+_SETTINGS = 4
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0))
+"""A client's first bytes of HTTP/2, which Ray speaks as gRPC does (RFC 9113, section 3.4): the
+preface and an empty frame of settings. A server answers with a frame of settings."""
+_HEADER_BYTES = 9
+"""Of a frame: length (3), type (1), flags (1), stream (4)."""
+HINT = "give HOST:PORT of a running cluster's head (its --port, 6379 by default)"
 
 
 @contextmanager
@@ -134,3 +149,59 @@ class _RayWorker:
             except Exception as error:  # the edge of the process, as above
                 failure = error_line(error)
         return {**asdict(report), "failure": failure}
+
+
+def check_address(address: str) -> None:
+    """Check that something at an address may be a Ray cluster.
+
+    Args:
+        address: HOST:PORT, or `auto`, which Ray resolves on this machine.
+
+    Raises:
+        InvalidArgument: the address has another form, or no Ray answers there.
+    """
+    if address == "auto":
+        return
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found["port"]) <= _MAX_PORT:
+        raise InvalidArgument(f"--address: {address} is not HOST:PORT or auto: {HINT}")
+    host, port = found["host"], int(found["port"])
+    if (reason := _reason(host, port)) is not None:
+        raise InvalidArgument(f"--address: no Ray at {address}: {reason}: {HINT}")
+
+
+def _reason(host: str, port: int) -> str | None:
+    """Why there is no Ray; None: there may be."""
+    try:
+        with socket.create_connection((host, port), _TIMEOUT_S) as connection:
+            if _uses_tls():
+                return None
+            connection.sendall(_GREETING)
+            header = _receive_header(connection)
+            is_whole = len(header) == _HEADER_BYTES
+            if is_whole and header[3] == _SETTINGS and not any(header[5:]):
+                return None
+    except TimeoutError:
+        return f"nothing came in {_TIMEOUT_S:.0f} s"
+    except ConnectionRefusedError:
+        return "no process listens on that port"
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    except (socket.gaierror, UnicodeError):
+        return f"the name {host} has no address"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return "what listens on that port is not Ray"
+
+
+def _receive_header(connection: socket.socket) -> bytes:
+    """The header of the first frame; less, if the connection is closed before."""
+    header = b""
+    while len(header) < _HEADER_BYTES and (more := connection.recv(_HEADER_BYTES - len(header))):
+        header += more
+    return header
+
+
+def _uses_tls() -> bool:
+    """Whether Ray encrypts, and answers no greeting that is not."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")

@@ -32,14 +32,18 @@ from serving.load_model import load_model
 from serving.model_config import as_loaded, read_config
 from serving.settings.capacity_settings import CapacitySettings
 from triptych.commands.lazy_commands import single
-from triptych.commands.task_flags import check_required, request_flags, values_of
+from triptych.commands.task_flags import (
+    OWN,
+    check_required,
+    own_parameter,
+    request_flags,
+    values_of,
+)
 from triptych.errors import InvalidArgument
 from triptych.task import FRAME_COUNTS, IMAGES
 
 TEXTS = ("texts", "prompts")
 INTERRUPTED = 130
-_OWN = "own_"
-"""Prefix of the parameters that set no field of the request."""
 _LATER = """\
 \b
 triptych batch {task} --input in.parquet --column COLUMN --output out
@@ -133,16 +137,11 @@ def batch_function(task: AnyTask) -> Callable[..., int]:
     def run(settings: BatchSettings, **given: Any) -> int:
         fields = values_of(flags, given)
         check_required(declared, flags, fields)
-        flagged = OwnFlags(**{name: given[_OWN + name] for name in own})
+        flagged = OwnFlags(**{name: given[OWN + name] for name in own})
         return run_batch(task, fields, settings, flagged)
 
     parameters = [
-        inspect.Parameter(
-            _OWN + name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=getattr(OwnFlags, name, inspect.Parameter.empty),
-            annotation=kind,
-        )
+        own_parameter(name, kind, getattr(OwnFlags, name, inspect.Parameter.empty))
         for name, kind in own.items()
     ]
     run.__signature__ = inspect.Signature([*parameters, *(flag.parameter for flag in flags)])  # type: ignore[attr-defined]

@@ -7,12 +7,10 @@ import functools
 import logging
 import os
 import pickle
-import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -20,7 +18,7 @@ from serving.batch.shards import Shard
 from serving.batch.worker import IN_PROGRESS, Report, WorkerSettings
 from serving.batch.worker_pool import Pool
 from serving.processes.launcher import module_command
-from serving.processes.supervision import exit_reason
+from serving.processes.supervision import exit_reason, start_connected
 from triptych.errors import TriptychError
 
 if TYPE_CHECKING:
@@ -49,18 +47,13 @@ class _Process:
     def __init__(self, given: Path, threads: int, output: IO[bytes]) -> None:
         self.is_open = False
         self.shards: dict[int, Shard] = {}
-        self.connection: Connection
-        self.connection, theirs = Pipe()
-        with theirs:
-            descriptor = theirs.fileno()
-            self._child = subprocess.Popen(
-                [*_PROGRAM, str(descriptor), str(os.getpid()), str(given)],
-                pass_fds=(descriptor,),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=os.environ | dict.fromkeys(_THREADS, str(threads)),
-            )
+        self.connection, self._child = start_connected(
+            _PROGRAM,
+            given,
+            stdout=output,
+            stderr=output,
+            env=os.environ | dict.fromkeys(_THREADS, str(threads)),
+        )
 
     @property
     def rows(self) -> int:

@@ -27,7 +27,7 @@ from inference.tasks.shared.length_buckets import LARGE
 from serving.batch.job import Job
 from serving.batch.parts import Parts
 from serving.batch.places import UNFINISHED, Place
-from serving.batch.rows import Row, RowReader, RowRequests
+from serving.batch.rows import Row, RowReader, RowRequests, total
 from serving.batch.shards import Input, Shard
 from serving.local_model import LocalModel, open_local_model
 from triptych.errors import TriptychError
@@ -115,7 +115,7 @@ class Worker:
 
     def _one_by_one(self, shard: Shard, rows: Sequence[Row]) -> tuple[list[Item], Usage]:
         """The items of rows that may end this process, each beside a mark of its own."""
-        items, prompt, completion = [], 0, 0
+        items, usages = [], []
         for row in rows:
             name = f"{self._parts.name(shard.number)}.row-{row.file.replace('/', '-')}-{row.number}"
             deaths = self._deaths(name)
@@ -127,9 +127,8 @@ class Worker:
                 (item,), usage = self._requests.answers([row])
                 mark.delete()
             items.append(item)
-            prompt += usage.prompt_tokens
-            completion += usage.completion_tokens
-        return items, Usage(prompt_tokens=prompt, completion_tokens=completion)
+            usages.append(usage)
+        return items, total(usages)
 
     def _deaths(self, name: str) -> int:
         """Marks of this name that no worker has removed."""

@@ -17,7 +17,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from inference.engine.engine import Engine
 
 PREFIX = "triptych_engine_"
 BEATS = "beats"
@@ -112,40 +115,20 @@ class Metric(Protocol):
         ...
 
 
-class Figures(Protocol):
-    """Numbers by the names of `serving.liveness.heartbeat`; those that are missing stay 0."""
-
-    @property
-    def steps(self) -> int:
-        """Units of work done."""
-        ...
-
-
-class Monitored(Protocol):
-    """An engine or a session, as the heartbeat reads it."""
-
-    @property
-    def metrics(self) -> Figures:
-        """Its current figures."""
-        ...
-
-    @property
-    def is_asleep(self) -> bool:
-        """Whether it has no work, so that no step is due."""
-        ...
-
-
 class Heartbeat:
     """Writes the figures of an engine or a session until closed.
 
     Args:
-        monitored: Read from the heartbeat's own thread.
+        monitored: Read from the heartbeat's own thread; figures that it does not have stay 0.
         metrics: By the names of `serving.liveness.heartbeat`, all at 0.
         period_s: Seconds between two writes.
     """
 
     def __init__(
-        self, monitored: Monitored, metrics: Mapping[str, Metric], period_s: float = PERIOD_S
+        self,
+        monitored: Engine | SessionStats,
+        metrics: Mapping[str, Metric],
+        period_s: float = PERIOD_S,
     ) -> None:
         self._monitored = monitored
         self._metrics = metrics

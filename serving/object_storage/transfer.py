@@ -26,7 +26,6 @@ from inference.errors import SetupError
 SUMS = "SHA256SUMS"
 """Its name beside the bundles; `sha256sum -c SHA256SUMS` checks a copy that any tool made."""
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](\S.*)")
-_CHUNK = 1 << 20
 
 
 def parse(text: str) -> dict[str, str]:
@@ -54,11 +53,8 @@ def render(sums: Mapping[str, str]) -> str:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
-    found = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 CONFIG = "config.pbtxt"
@@ -195,7 +191,8 @@ def _select(store: ObjectStore, sums: Mapping[str, str], names: Collection[str])
         if not manifests:
             raise SetupError(f"no bundle {name} is stored there")
         for path in manifests:
-            content = _check_digest(bytes(obstore.get(store, path).bytes()), path, sums[path])
+            content = bytes(obstore.get(store, path).bytes())
+            _check(hashlib.sha256(content).hexdigest(), path, sums[path])
             models |= {name, *json.loads(content).get("parts", {}).values()}
     return {path: sums[path] for path in sums if PurePosixPath(path).parts[0] in models}
 
@@ -214,11 +211,6 @@ def _receive(store: ObjectStore, path: str, target: Path, digest: str) -> None:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _check_digest(content: bytes, path: str, digest: str) -> bytes:
-    _check(hashlib.sha256(content).hexdigest(), path, digest)
-    return content
 
 
 def _check(actual: str, path: str, digest: str) -> None:

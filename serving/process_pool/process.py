@@ -10,11 +10,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from typing import Any
 
 from serving.processes.launcher import module_command
-from serving.processes.supervision import exit_reason
+from serving.processes.supervision import exit_reason, start_connected
 
 _PROGRAM = module_command("serving.process_pool.child")
 _SETTINGS = "TRIPTYCH_"
@@ -55,18 +54,12 @@ class Process:
 
     def __init__(self, limits: WorkLimits) -> None:
         self.is_killed = False
-        self._connection, theirs = Pipe()
-        with theirs:
-            descriptor = theirs.fileno()
-            numbers = (descriptor, os.getpid(), limits.memory_bytes, limits.processor_s)
-            # The child gets no other descriptor, and none of the gateway's secrets.
-            self._child = subprocess.Popen(
-                [*_PROGRAM, *map(str, numbers)],
-                pass_fds=(descriptor,),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=_environment(),
-            )
+        self._connection, self._child = start_connected(
+            _PROGRAM,
+            *(limits.memory_bytes, limits.processor_s),
+            stdout=subprocess.DEVNULL,
+            env=_environment(),  # without the gateway's secrets
+        )
 
     @property
     def pid(self) -> int:

@@ -10,7 +10,9 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 from serving.processes.process_table import children, session_members
@@ -23,6 +25,29 @@ _TICK_S = 0.1
 _KILLED_S = 10.0
 _MOST_DOUBLINGS = 60
 """A process may end a thousand times in a row, and 2.0 ** 1024 is an error."""
+
+
+def start_connected(
+    program: Sequence[str], *arguments: object, **options: Any
+) -> tuple[Connection, subprocess.Popen[bytes]]:
+    """Start a program with `FD PARENT ARGUMENTS…`; the connection to its socket FD, and the child.
+
+    It gets no other descriptor, and ends with the thread that starts it (`end_with_parent`).
+
+    Args:
+        options: Of `subprocess.Popen`.
+    """
+    connection, theirs = Pipe()
+    with theirs:
+        descriptor = theirs.fileno()
+        words = map(str, (descriptor, os.getpid(), *arguments))
+        child = subprocess.Popen(
+            [*program, *words],
+            pass_fds=(descriptor,),
+            stdin=subprocess.DEVNULL,
+            **options,
+        )
+    return connection, child
 
 
 def exit_reason(code: int | None) -> str:

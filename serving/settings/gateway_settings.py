@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
@@ -16,6 +16,8 @@ from serving.settings.command_settings import FrontSettings, GracePeriod, JsonOu
 from triptych.messages import MAX_BEAMS, MAX_STOPS
 
 if TYPE_CHECKING:
+    import httpx
+
     from inference.tasks.shared.loaded_model import TaskLimits
 
 _ORIGIN = re.compile(
@@ -23,25 +25,6 @@ _ORIGIN = re.compile(
     r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
 )
 _PORTS = {"https": 443, "http": 80}
-
-
-class AnyUrl(Protocol):
-    """A parsed URL."""
-
-    @property
-    def scheme(self) -> str:
-        """The scheme, e.g. `https`."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """Without brackets, in lower case."""
-        ...
-
-    @property
-    def port(self) -> int | None:
-        """The port; None stands for the scheme's."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +52,7 @@ class ImageOrigin:
         port = int(match["port"] or _PORTS[scheme])
         return cls(scheme, match["host"].lower().strip("[]"), port, match["any"] is not None)
 
-    def matches(self, url: AnyUrl) -> bool:
+    def matches(self, url: httpx.URL) -> bool:
         """Whether a URL is of this origin."""
         host = url.host.lower()
         is_host = host.endswith(f".{self.host}") if self.has_subdomains else host == self.host

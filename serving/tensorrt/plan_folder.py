@@ -16,8 +16,6 @@ from typing import Any
 from inference.bundle.manifest import Graph
 from inference.errors import SetupError
 
-_BLOCK = 1 << 20
-
 
 @dataclass(frozen=True)
 class PlanKey:
@@ -59,8 +57,7 @@ def graph_hash(file: Path, graph: Graph) -> str:
     for path in (file, file.with_name(f"{file.name}.data")):
         if path.exists():
             with path.open("rb") as content:
-                while block := content.read(_BLOCK):
-                    digest.update(block)
+                hashlib.file_digest(content, lambda: digest)
     profiles = [each.model_dump(mode="json") for each in graph.profiles]
     digest.update(json.dumps(profiles, sort_keys=True).encode())
     return digest.hexdigest()

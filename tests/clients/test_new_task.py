@@ -209,7 +209,6 @@ def test_only_generated_files_differ(generated: Path) -> None:
         "clients/triptych/triptych.proto",
         "clients/triptych/triptych_pb2.py",
         "clients/triptych/triptych_pb2.pyi",
-        "clients/triptych/triptych_pb2_grpc.py",
     }
 
 

@@ -43,7 +43,7 @@ def emitted() -> Mapping[str, set[str]]:
     metrics.count_answer("/v1/translate", 0.1, None)
     metrics.observe_timings("/v1/translate", Timings(0, 0, 0))
     metrics.observe_call("model", 4, 2)
-    metrics.closed_connection("idle")
+    metrics.closed_connections.labels("idle").inc()
     metrics.first_token("/v1/translate").observe(1)
     metrics.inter_token("/v1/translate").observe(1)
     found = {

@@ -18,7 +18,7 @@ from serving.gateway.requests.catalog import load_catalog
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.gateway.server.app import create_app
-from serving.gateway.triton_client.endpoint import AddressSource
+from serving.gateway.triton_client.endpoint import Address
 from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
 from serving.triton.server import TritonServer
@@ -48,7 +48,7 @@ async def gateway(server: TritonServer) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a new gateway, which has no cached embeddings."""
     catalog = load_catalog(Repository(server.settings.repository))
     metrics = Metrics()
-    pool = TritonPool([AddressSource(server.grpc_address)], metrics)
+    pool = TritonPool([Address(server.grpc_address)], metrics)
     service = Service(catalog, pool, GatewaySettings(), metrics)
     app = create_app(service, Readiness(service, lambda: pool.endpoints))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -33,7 +33,7 @@ from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.gateway.server.app import create_app
-from serving.gateway.triton_client.endpoint import AddressSource
+from serving.gateway.triton_client.endpoint import Address
 from serving.gateway.triton_client.pool import TritonPool
 from serving.load_model import load_model
 from serving.settings.gateway_settings import GatewaySettings
@@ -182,7 +182,7 @@ async def translate_twice(bundle: Bundle, model: Any, recorder: Recorder) -> Non
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     settings, metrics = GatewaySettings(), Metrics()
-    pool = TritonPool([AddressSource(f"127.0.0.1:{port}")], metrics)
+    pool = TritonPool([Address(f"127.0.0.1:{port}")], metrics)
     service = Service(Catalog([load_model(bundle)], settings.task_limits), pool, settings, metrics)
     app = create_app(service, Readiness(service, lambda: pool.endpoints))
     async with http_client(app) as http:

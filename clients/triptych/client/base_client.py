@@ -15,10 +15,16 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 from pydantic import BaseModel
 
 from triptych.errors import ConnectionFailed, Overloaded, TriptychError, Unavailable
-from triptych.glossaries import operations
 from triptych.glossaries.messages import Glossary, GlossaryInfo, GlossaryList
 from triptych.messages import Chunk, ModelList
-from triptych.operation import LIST_MODELS, Operation
+from triptych.operation import (
+    LIST_GLOSSARIES,
+    LIST_MODELS,
+    Operation,
+    delete_glossary,
+    get_glossary,
+    put_glossary,
+)
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -177,7 +183,7 @@ class BlockingClient(ABC):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(operations.put_glossary(name, terms, source, target))
+        return self.send(put_glossary(name, terms, source, target))
 
     def glossary(self, name: str) -> Glossary:
         """A stored glossary with its terms.
@@ -185,7 +191,7 @@ class BlockingClient(ABC):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(operations.get_glossary(name))
+        return self.send(get_glossary(name))
 
     def glossaries(self) -> GlossaryList:
         """The stored glossaries of this key, without their terms.
@@ -193,7 +199,7 @@ class BlockingClient(ABC):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(operations.LIST_GLOSSARIES)
+        return self.send(LIST_GLOSSARIES)
 
     def delete_glossary(self, name: str) -> GlossaryInfo:
         """Delete a stored glossary; what it was.
@@ -201,7 +207,7 @@ class BlockingClient(ABC):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(operations.delete_glossary(name))
+        return self.send(delete_glossary(name))
 
 
 def awaiting(

@@ -20,14 +20,17 @@ from triptych.tasks import TASKS
 
 _Pydantic = TypeVar("_Pydantic", bound=BaseModel)
 
-_ROOTS = (
-    *(message for task in TASKS.values() for message in (task.request, task.response)),
+SHARED: tuple[type[BaseModel], ...] = (
     *(messages.Chunk, messages.ModelList, messages.ErrorBody),
     *(glossaries.Glossary, glossaries.GlossaryName, glossaries.GlossaryInfo),
     *(glossaries.GlossaryList, glossaries.ListGlossariesRequest),
 )
+"""Messages with a twin that belong to no task alone."""
+_OF_TASKS = [message for task in TASKS.values() for message in (task.request, task.response)]
 TWINS: dict[type[BaseModel], type[Message]] = {
-    kind: getattr(pb, kind.__name__) for kind in reachable(_ROOTS) if hasattr(pb, kind.__name__)
+    kind: getattr(pb, kind.__name__)
+    for kind in reachable((*_OF_TASKS, *SHARED))
+    if hasattr(pb, kind.__name__)
 }
 """Message → its protobuf twin of the same name; `ErrorResponse` has none: it is HTTP's wrapper."""
 _LISTS = {name: getattr(pb, name) for name in map(list_name, row_messages(TWINS))}
@@ -100,7 +103,7 @@ def _unpack_fields(message: Message, into: type[BaseModel]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
-        if _is_map(field):
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
             if value:
                 fields[field.name] = dict(value)
         elif field.is_repeated:
@@ -132,10 +135,6 @@ def _unpack(field: Any, value: Any) -> Any:
 def _is_plain(field: Any) -> bool:
     """Whether values, and lists of them, are the same in both messages: numbers and texts."""
     return field.message_type is None and field.type != FieldDescriptor.TYPE_BYTES
-
-
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 _PYDANTIC = {twin.DESCRIPTOR.name: message for message, twin in TWINS.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
@@ -21,7 +22,38 @@ from triptych.triptych_pb2_grpc import TriptychStub
 DEFAULT_TARGET = "127.0.0.1:8081"
 
 
-class GrpcClient(BlockingMethods):
+class _Connection(ABC):
+    """What both clients are given, and the channel that each opens in its own time."""
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        api_key: str | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        retries: Retries | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._target = target
+        self._timeout_s = timeout
+        self._retries = retries or Retries()
+        self._metadata = tuple(headers(api_key).items())
+        self._credentials = credentials
+        self._begin()
+
+    @abstractmethod
+    def _begin(self) -> None: ...
+
+    def _open(self, transport: Any) -> Any:
+        """A channel of `grpc`, or of `grpc.aio`."""
+        if self._credentials is None:
+            return transport.insecure_channel(self._target, options=grpc_exchange.OPTIONS)
+        return transport.secure_channel(
+            self._target, self._credentials, options=grpc_exchange.OPTIONS
+        )
+
+
+class GrpcClient(_Connection, BlockingMethods):
     """A gateway over gRPC; one client may be used by several threads.
 
     ```python
@@ -37,24 +69,9 @@ class GrpcClient(BlockingMethods):
         credentials: For TLS, e.g. `grpc.ssl_channel_credentials()`; plain text without.
     """
 
-    def __init__(
-        self,
-        target: str = DEFAULT_TARGET,
-        *,
-        api_key: str | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT_S,
-        retries: Retries | None = None,
-        credentials: grpc.ChannelCredentials | None = None,
-    ) -> None:
-        self._target = target
-        self._timeout_s = timeout
-        self._retries = retries or Retries()
-        self._metadata = tuple(headers(api_key).items())
-        if credentials is None:
-            self._channel = grpc.insecure_channel(target, options=grpc_exchange.OPTIONS)
-        else:
-            self._channel = grpc.secure_channel(target, credentials, options=grpc_exchange.OPTIONS)
-        self._stub = TriptychStub(self._channel)  # type: ignore[no-untyped-call]
+    def _begin(self) -> None:
+        self._channel = self._open(grpc)
+        self._stub = TriptychStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
     def health(self) -> bool:
@@ -95,12 +112,12 @@ class GrpcClient(BlockingMethods):
 
     def _check(self) -> Any:
         """What the health protocol says of the whole server."""
-        request = grpc_exchange.health_request()
+        request = grpc_exchange.HEALTH_REQUEST
         with grpc_exchange.errors(self._target):
             return self._health.Check(request, timeout=self._timeout_s, metadata=self._metadata)
 
 
-class AsyncGrpcClient(AwaitableMethods):
+class AsyncGrpcClient(_Connection, AwaitableMethods):
     """A gateway over gRPC, for asyncio; otherwise as `GrpcClient`.
 
     ```python
@@ -111,33 +128,14 @@ class AsyncGrpcClient(AwaitableMethods):
     One client belongs to one event loop: the one that runs when it is first used.
     """
 
-    def __init__(
-        self,
-        target: str = DEFAULT_TARGET,
-        *,
-        api_key: str | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT_S,
-        retries: Retries | None = None,
-        credentials: grpc.ChannelCredentials | None = None,
-    ) -> None:
-        self._target = target
-        self._timeout_s = timeout
-        self._retries = retries or Retries()
-        self._metadata = tuple(headers(api_key).items())
-        self._credentials = credentials
+    def _begin(self) -> None:
         self._opened: grpc.aio.Channel | None = None
 
     @property
     def _channel(self) -> grpc.aio.Channel:
         """Opened by the first call, because a channel belongs to the loop that runs then."""
         if self._opened is None:
-            options = grpc_exchange.OPTIONS
-            if self._credentials is None:
-                self._opened = grpc.aio.insecure_channel(self._target, options=options)
-            else:
-                self._opened = grpc.aio.secure_channel(
-                    self._target, self._credentials, options=options
-                )
+            self._opened = self._open(grpc.aio)
         return self._opened
 
     async def health(self) -> bool:
@@ -179,11 +177,11 @@ class AsyncGrpcClient(AwaitableMethods):
             call.cancel()
 
     def _method(self, operation: Operation[Any]) -> Any:
-        return getattr(TriptychStub(self._channel), operation.method)  # type: ignore[no-untyped-call]
+        return getattr(TriptychStub(self._channel), operation.method)
 
     async def _check(self) -> Any:
         """What the health protocol says of the whole server."""
         stub = health_pb2_grpc.HealthStub(self._channel)
-        request = grpc_exchange.health_request()
+        request = grpc_exchange.HEALTH_REQUEST
         with grpc_exchange.errors(self._target):
             return await stub.Check(request, timeout=self._timeout_s, metadata=self._metadata)

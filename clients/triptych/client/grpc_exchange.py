@@ -29,7 +29,8 @@ from triptych.operation import Operation
 
 # gRPC's own limit of 4 MiB is less than a batch of images; the gateway has its own limits.
 OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
-
+HEALTH_REQUEST = health_pb2.HealthCheckRequest()
+"""Asks the health protocol about the whole server: the service of no name."""
 _HTTP_STATUS = {
     grpc.StatusCode.INVALID_ARGUMENT: 422,
     grpc.StatusCode.UNAUTHENTICATED: 401,
@@ -45,11 +46,6 @@ _HTTP_STATUS = {
 def message_of(operation: Operation[Any]) -> Message:
     """The protobuf message of an operation's request."""
     return pb.ListModelsRequest() if operation.request is None else to_proto(operation.request)
-
-
-def health_request() -> Any:
-    """Asks the health protocol about the whole server: the service of no name."""
-    return health_pb2.HealthCheckRequest()
 
 
 def is_serving(response: Any) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing, closing, contextmanager
+from typing import TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
@@ -14,16 +15,50 @@ from httpx_sse import EventSource
 
 from triptych.client import http_exchange
 from triptych.client.base_client import Response, Retries
-from triptych.errors import InvalidArgument, TriptychError
+from triptych.errors import InvalidArgument
 from triptych.generated.methods import AwaitableMethods, BlockingMethods
 from triptych.operation import Operation
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S = 60.0
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 _USER = re.compile(r"(?<=//)[^/@]*@")
 
 
-class Client(BlockingMethods):
+class _Connection:
+    """What both clients do with what they are given."""
+
+    def _open(
+        self,
+        kind: Callable[..., Http],
+        base_url: str,
+        api_key: str | None,
+        timeout: float | None,
+        retries: Retries | None,
+        transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None,
+    ) -> Http:
+        self._retries: Retries = retries or Retries()
+        self._takes_proxies: bool = transport is None
+        with _refusing_proxies():
+            return kind(
+                base_url=_check(base_url),
+                headers=http_exchange.headers(api_key),
+                timeout=timeout,
+                transport=transport,
+                verify=_certificates(base_url),
+            )
+
+    @contextmanager
+    def _errors(self, url: httpx.URL) -> Iterator[None]:
+        """Raises the exceptions of failures below HTTP."""
+        try:
+            yield
+        except httpx.TransportError as failure:
+            proxy = _proxy_of(url) if self._takes_proxies else None
+            raise http_exchange.transport_error(failure, url, proxy) from failure
+
+
+class Client(_Connection, BlockingMethods):
     """A gateway over HTTP.
 
     ```python
@@ -51,16 +86,7 @@ class Client(BlockingMethods):
         retries: Retries | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._retries = retries or Retries()
-        self._takes_proxies = transport is None
-        with _refusing_proxies():
-            self._http = httpx.Client(
-                base_url=_check(base_url),
-                headers=http_exchange.headers(api_key),
-                timeout=timeout,
-                transport=transport,
-                verify=_certificates(base_url),
-            )
+        self._http = self._open(httpx.Client, base_url, api_key, timeout, retries, transport)
 
     def health(self) -> bool:
         response = self._attempt(self._http.build_request("GET", "/health"))
@@ -92,25 +118,17 @@ class Client(BlockingMethods):
         with closing(self._retries.run(begin)) as response:
             http_exchange.check_stream(response)
             reader = http_exchange.EventReader(operation, response)
-            try:
+            with self._errors(response.url):
                 for event in EventSource(response).iter_sse():
                     yield from reader.chunks(event)
-            except httpx.TransportError as failure:
-                raise self._error(failure, response.url) from failure
             reader.check_end()
 
     def _attempt(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
-        try:
+        with self._errors(request.url):
             return self._http.send(request, stream=stream)
-        except httpx.TransportError as failure:
-            raise self._error(failure, request.url) from failure
-
-    def _error(self, failure: httpx.TransportError, url: httpx.URL) -> TriptychError:
-        proxy = _proxy_of(url) if self._takes_proxies else None
-        return http_exchange.transport_error(failure, url, proxy)
 
 
-class AsyncClient(AwaitableMethods):
+class AsyncClient(_Connection, AwaitableMethods):
     """A gateway over HTTP, for asyncio; otherwise as `Client`.
 
     ```python
@@ -128,16 +146,7 @@ class AsyncClient(AwaitableMethods):
         retries: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._retries = retries or Retries()
-        self._takes_proxies = transport is None
-        with _refusing_proxies():
-            self._http = httpx.AsyncClient(
-                base_url=_check(base_url),
-                headers=http_exchange.headers(api_key),
-                timeout=timeout,
-                transport=transport,
-                verify=_certificates(base_url),
-            )
+        self._http = self._open(httpx.AsyncClient, base_url, api_key, timeout, retries, transport)
 
     async def health(self) -> bool:
         response = await self._attempt(self._http.build_request("GET", "/health"))
@@ -170,24 +179,16 @@ class AsyncClient(AwaitableMethods):
         async with aclosing(await self._retries.run_async(begin)) as response:
             http_exchange.check_stream(response)
             reader = http_exchange.EventReader(operation, response)
-            try:
+            with self._errors(response.url):
                 async with aclosing(EventSource(response).aiter_sse()) as events:
                     async for event in events:
                         for chunk in reader.chunks(event):
                             yield chunk
-            except httpx.TransportError as failure:
-                raise self._error(failure, response.url) from failure
             reader.check_end()
 
     async def _attempt(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
-        try:
+        with self._errors(request.url):
             return await self._http.send(request, stream=stream)
-        except httpx.TransportError as failure:
-            raise self._error(failure, request.url) from failure
-
-    def _error(self, failure: httpx.TransportError, url: httpx.URL) -> TriptychError:
-        proxy = _proxy_of(url) if self._takes_proxies else None
-        return http_exchange.transport_error(failure, url, proxy)
 
 
 def _certificates(base_url: str) -> ssl.SSLContext | bool:

@@ -338,30 +338,31 @@ class TaskCommand:
             *self._line_parameters(),
             *(flag.parameter for flag in self.fields),
             *(flag.parameter for flag in self.rendering),
-            *([_own("stream", _STREAM, False)] if self.task.streams else []),
-            _own("model", _MODEL, None),
-            _own("url", options.Url, options.DEFAULT_URL),
-            _own("api_key", options.ApiKey, None),
-            _own("timeout", options.TimeoutS, options.DEFAULT_TIMEOUT_S),
-            _own("as_json", options.AsJson, False),
+            *([own_parameter("stream", _STREAM, False)] if self.task.streams else []),
+            own_parameter("model", _MODEL, None),
+            own_parameter("url", options.Url, options.DEFAULT_URL),
+            own_parameter("api_key", options.ApiKey, None),
+            own_parameter("timeout", options.TimeoutS, options.DEFAULT_TIMEOUT_S),
+            own_parameter("as_json", options.AsJson, False),
         ]
 
     def _line_parameters(self) -> list[inspect.Parameter]:
-        lines = [_own("file", _FILE, None)] if self.has_lines else []
+        lines = [own_parameter("file", _FILE, None)] if self.has_lines else []
         if self.has_lines or self.task.command.formats:
             whole = " or ".join(self.task.command.formats)
             gaps = ", from a file without blank lines" if self.has_lines else ""
             text = "Continued where it ends." if self.has_lines else ""
             text += f" Written whole as {whole}{gaps}." if whole else ""
             info = typer.Option("--output", "-o", dir_okay=False, help=text.strip())
-            lines.append(_own("output", Annotated[Path | None, info], None))
+            lines.append(own_parameter("output", Annotated[Path | None, info], None))
         if self.has_lines:
-            lines.append(_own("batch_size", _BATCH_SIZE, 16))
-            lines.append(_own("keep_going", _KEEP_GOING, False))
+            lines.append(own_parameter("batch_size", _BATCH_SIZE, 16))
+            lines.append(own_parameter("keep_going", _KEEP_GOING, False))
         return lines
 
 
-def _own(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def own_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """A parameter that sets no field."""
     return inspect.Parameter(
         f"{OWN}{name}", inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )

@@ -1,1 +1,1 @@
-"""Stored glossaries: their messages, the operations on them, and files of terms."""
+"""Stored glossaries: their messages, and files of terms."""

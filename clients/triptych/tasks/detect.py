@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 
 from pydantic import Field
@@ -98,7 +99,8 @@ def picture(items: Sequence[Detection], images: Sequence[bytes | Path]) -> bytes
     except ImportError:
         raise TriptychError("drawing boxes needs Pillow: pip install pillow") from None
     found = items[0].boxes or ()
-    colours = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(_labels(found))}
+    labels = dict.fromkeys(box.label for box in found)
+    colours = dict(zip(labels, cycle(_COLOURS), strict=False))
     file = io.BytesIO(images[0]) if isinstance(images[0], bytes) else images[0]
     with Image.open(file) as opened:
         drawn = ImageOps.exif_transpose(opened).convert("RGB")
@@ -114,10 +116,6 @@ def picture(items: Sequence[Detection], images: Sequence[bytes | Path]) -> bytes
     png = io.BytesIO()
     drawn.save(png, "PNG")
     return png.getvalue()
-
-
-def _labels(boxes: Sequence[Box]) -> list[str]:
-    return list(dict.fromkeys(box.label for box in boxes))
 
 
 TASK = Task(

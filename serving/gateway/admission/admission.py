@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -55,51 +56,51 @@ class Turns(Protocol):
         ...
 
 
-class Counts(Protocol):
+class Counts(ABC):
     """Counts of the whole gateway. Used on one event loop of each process.
 
     To respect a limit, count first, then compare the total, and take the own share back if it is
     too much: of two processes that count at the same moment at least one sees the other.
     """
 
+    @abstractmethod
     def add(self, key: str | None, usage: Usage) -> None:
         """Count, or take back with negative numbers.
 
         Args:
             key: Name of the API key whose share this is, if there is one.
         """
-        ...
 
+    @abstractmethod
     def total(self) -> Usage:
         """All that is in use."""
-        ...
 
+    @abstractmethod
     def of_key(self, name: str) -> Usage:
         """What the requests of one key use."""
-        ...
 
     async def of_key_everywhere(self, name: str) -> Usage:
         """The same, with what they use at other gateways if these share a store."""
-        ...
+        return self.of_key(name)
 
     def requests_elsewhere(self) -> int:
         """Requests of the gateway's other processes."""
-        ...
+        return 0
 
+    @abstractmethod
     def load(self, queued: int) -> Load:
         """What is in use, for `/metrics`.
 
         Args:
             queued: Calls of this process that wait to be sent to Triton.
         """
-        ...
 
+    @abstractmethod
     def turns(self, limit: int) -> Turns:
         """The gateway's turns at Triton."""
-        ...
 
 
-class LocalCounts:
+class LocalCounts(Counts):
     """The counts of a gateway that is one process."""
 
     def __init__(self) -> None:
@@ -124,14 +125,6 @@ class LocalCounts:
     def of_key(self, name: str) -> Usage:
         """What the requests of one key use."""
         return self._keys.get(name, Usage())
-
-    async def of_key_everywhere(self, name: str) -> Usage:
-        """The same: there are no other gateways."""
-        return self.of_key(name)
-
-    def requests_elsewhere(self) -> int:
-        """None: there are no other processes."""
-        return 0
 
     def load(self, queued: int) -> Load:
         """What is in use; nothing waits elsewhere."""

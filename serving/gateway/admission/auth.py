@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from inference.errors import SetupError, Unauthorized
+from triptych.errors import first_fault
 
 log = logging.getLogger(__name__)
 
@@ -160,9 +161,8 @@ def _read(file: Path) -> dict[str, ApiKey]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SetupError(f"{file} is not TOML: {error}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise SetupError(f"{file}: {where}: {first['msg']} (triptych key makes entries)") from None
+        where, message = first_fault(error)
+        raise SetupError(f"{file}: {where}: {message} (triptych key makes entries)") from None
     by_digest = {key.sha256: key for key in keys}
     names = {key.name for key in keys} | {SINGLE}
     if len(by_digest) < len(keys) or len(names) <= len(keys):

@@ -43,7 +43,7 @@ _FORGET_S = 60.0
 """After the end of a lease, until others delete it."""
 
 
-class RedisCounts:
+class RedisCounts(Counts):
     """The counts of a process, and of each key those of all other processes, of any gateway.
 
     Args:
@@ -232,12 +232,12 @@ class RedisCounts:
         if self._is_lost is not False:
             log.info("limits by key hold for all gateways", extra={"store": self._name})
         self._is_lost = False
-        self._metrics.observe_limits_store(self._name, is_up=True)
+        self._metrics.limits_store_up.labels(self._name).set(True)
 
     def _lose(self, error: Exception) -> None:
         self._offset_s = None
         self._others.clear()
-        self._metrics.observe_limits_store(self._name, is_up=False)
+        self._metrics.limits_store_up.labels(self._name).set(False)
         if self._is_lost is not True:
             log.error(
                 "limits by key hold for each gateway alone: their store does not respond",

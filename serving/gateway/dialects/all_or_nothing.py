@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    model_serializer,
+)
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,7 +24,7 @@ from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
 from serving.gateway.http.bodies import JSON, dump_vectors, read_json
 from serving.gateway.http.openapi import TASK_ERRORS, events, json_content
-from serving.gateway.http.router import Route, RouteTable, StreamRenderer, respond
+from serving.gateway.http.router import Dialect, Route, StreamRenderer, respond
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, PromptLogprob, TokenLogprob, TopToken
 
@@ -39,6 +45,14 @@ class ResponseMessage(BaseModel):
         return cls.model_validate(found, from_attributes=True)
 
 
+class SparseMessage(ResponseMessage):
+    """Base of responses whose absent fields are left out."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in serialize(self).items() if value is not None}
+
+
 @dataclass(frozen=True)
 class ConvertedRequest(TaskRequest):
     """A task request with the body that it was made of, on which the form of the answer depends."""
@@ -46,8 +60,8 @@ class ConvertedRequest(TaskRequest):
     body: Any = None
 
 
-class TaskRoute(RouteTable):
-    """`POST` to one path, for one task; a request succeeds as a whole. Implements `Dialect`."""
+class TaskRoute(Dialect):
+    """`POST` to one path, for one task; a request succeeds as a whole."""
 
     path: ClassVar[str]
     task: ClassVar[AnyTask]
@@ -60,7 +74,6 @@ class TaskRoute(RouteTable):
     renamed: ClassVar[Mapping[str, str]] = {}
     """Field of the task's message → its name in this API, for errors."""
     parameters: ClassVar[Sequence[Mapping[str, Any]] | None] = None
-    shows_timings = False
 
     def __init__(self, keys: Keys) -> None:
         super().__init__(keys)

@@ -29,9 +29,9 @@ from serving.gateway.http.bodies import JSON, dump_vectors, read_json, read_mess
 from serving.gateway.http.openapi import CONDITIONS, TASK_ERRORS, events, json_content, task_content
 from serving.gateway.http.preconditions import etag, preconditions
 from serving.gateway.http.router import (
+    Dialect,
     Handler,
     Route,
-    RouteTable,
     json_error,
     path_parameter,
     respond,
@@ -71,7 +71,7 @@ class NativeStream:
         return b"event: error\ndata: %b\n\n" % _error_body(error).encode()
 
 
-class NativeDialect(RouteTable):
+class NativeDialect(Dialect):
     """Triptych's own HTTP API."""
 
     shows_timings = True
@@ -197,11 +197,11 @@ class NativeDialect(RouteTable):
         made = Glossary.model_construct(
             name=name, terms=body.terms, source=body.source, target=body.target
         )
-        return _json(*await service.glossaries.put_if(made, conditions.check))
+        return _json(*await service.glossaries.put(made, conditions.check))
 
     async def _glossary(self, request: Request, service: Service) -> Response:
         conditions = preconditions(request.headers)
-        found, version = await service.glossaries.get_version(_name(request))
+        found, version = await service.glossaries.get(_name(request))
         conditions.check_match(version)
         if conditions.is_known(version):
             return Response(status_code=304, headers={"etag": etag(version)})

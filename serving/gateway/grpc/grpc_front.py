@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -43,14 +43,12 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """The service, with the same readiness as `/ready`.
 
     Args:
-        service: Name of the service beside "" whose status is given.
         tasks: Runs the checks.
     """
 
-    def __init__(self, readiness: Readiness, service: str, tasks: BackgroundTasks) -> None:
+    def __init__(self, readiness: Readiness, tasks: BackgroundTasks) -> None:
         self._readiness = readiness
         self._tasks = tasks
-        self._service = service
         self._watchers = 0
         self._is_serving: bool | None = None
         """What watchers were last sent; None: not known yet."""
@@ -60,8 +58,8 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Whether every model responds."""
-        if not self._has(request.service):
-            message = f"no such service; served is {self._service}"
+        if request.service not in ("", NAME):
+            message = f"no such service; served is {NAME}"
             await context.abort(grpc.StatusCode.NOT_FOUND, message)
         return _response(await self._is_ready())
 
@@ -72,7 +70,7 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
         self._watchers += 1
         try:
-            if not self._has(request.service):
+            if request.service not in ("", NAME):
                 yield health_pb2.HealthCheckResponse(
                     status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
                 )
@@ -100,9 +98,6 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         except Exception:
             log.exception("bug in the check of readiness")
             return False
-
-    def _has(self, service: str) -> bool:
-        return service in ("", self._service)
 
     async def _follow(self) -> None:
         """Publish every change while there are watchers."""
@@ -150,7 +145,7 @@ def create_grpc_server(
     """
     settings = service.settings
     names = (NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
-    guards = [KeyInterceptor(service.keys, (NAME,))] if service.keys.are_required else []
+    guards = [KeyInterceptor(service.keys)] if service.keys.are_required else []
     server = grpc.aio.server(
         interceptors=guards,
         options=(
@@ -164,7 +159,7 @@ def create_grpc_server(
     )
     server.add_generic_rpc_handlers((GrpcTasks(service).handlers(),))
     tasks = BackgroundTasks(service.metrics.failed_in_background)
-    health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness, NAME, tasks), server)
+    health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness, tasks), server)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     if shared_port is None:
         # gRPC takes no socket of ours, and logs more than one line about a port in use.
@@ -214,14 +209,17 @@ class GrpcTasks:
         return work
 
     def _use_glossaries(
-        self, method: str, message: type[BaseModel], use: Callable[[Any], Awaitable[BaseModel]]
+        self, method: str, message: type[BaseModel], use: Callable[[Any], Awaitable[Any]]
     ) -> Callable[[bytes], Awaitable[Any]]:
         service = self._service
 
         async def work(data: bytes) -> Any:
             service.check()
             given = await service.in_pool(len(data), read, data, method, message)
-            return await service.in_pool(None, to_proto, await use(given))
+            found = await use(given)
+            if isinstance(found, tuple):  # with its version, which only HTTP shows
+                found, _ = found
+            return await service.in_pool(None, to_proto, found)
 
         return work
 
@@ -329,7 +327,8 @@ class _Gate(grpc.GenericRpcHandler):  # type: ignore[misc]
         handler = self._handlers.service(handler_call_details)
         metadata = handler_call_details.invocation_metadata
         kept = None
-        if _metadata_bytes(metadata) > MAX_METADATA:
+        size = sum(_ENTRY_BYTES + len(name) + len(value) for name, value in metadata)
+        if size > MAX_METADATA:
             kept = [(name, value) for name, value in metadata if name == "authorization"]
         elif self._has_key(dict(metadata).get("authorization")):
             return handler
@@ -353,10 +352,6 @@ class _Gate(grpc.GenericRpcHandler):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def _metadata_bytes(metadata: Any) -> int:
-    return _ENTRY_BYTES * len(metadata) + sum(len(name) + len(value) for name, value in metadata)
-
-
 async def _write(context: Any, message: Any, timeout_s: float) -> None:
     """Send a message of a stream.
 
@@ -373,26 +368,25 @@ async def _write(context: Any, message: Any, timeout_s: float) -> None:
         raise asyncio.CancelledError from None
 
 
-_OPEN_SERVICE = "/grpc.health.v1.Health/"
+_PASSED = ("/grpc.health.v1.Health/", f"/{NAME}/")
+"""Services that need no key, or whose methods check it."""
 
 
 class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Requires a key of every service but health and those that check it themselves.
+    """Requires a key of every service but health and the one that checks it itself.
 
     Args:
         keys: There is at least one.
-        own: Full names of services whose methods check the key.
     """
 
-    def __init__(self, keys: Keys, own: Iterable[str]) -> None:
+    def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._passed = (_OPEN_SERVICE, *(f"/{name}/" for name in own))
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
         """The method's handler, or one that refuses."""
-        if not details.method.startswith(self._passed):
+        if not details.method.startswith(_PASSED):
             try:
                 self._keys.check_header(dict(details.invocation_metadata).get("authorization"))
             except Unauthorized as error:

@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import httptools
 import uvicorn
@@ -97,14 +97,6 @@ class PacedFlow(FlowControl):
             super().resume_reading()
 
 
-class Connection(Protocol):
-    """One of them."""
-
-    def abort(self) -> None:
-        """Close it at once."""
-        ...
-
-
 @dataclass
 class Connections:
     """All open connections of a gateway's process.
@@ -122,7 +114,7 @@ class Connections:
     write_timeout_s: float
     most_unread_bytes: int
     metrics: Metrics
-    waiting: dict[Connection, None] = field(default_factory=dict)
+    waiting: dict[LimitedProtocol, None] = field(default_factory=dict)
     """Those that wait for their client to send, the longest first."""
     discarding: int = 0
     """Those that pause between two reads of a body that nothing needs."""
@@ -153,7 +145,7 @@ class Connections:
         oldest = next(iter(self.waiting), None)
         if oldest is None:
             return False
-        self.metrics.closed_connection("limit")
+        self.metrics.closed_connections.labels("limit").inc()
         oldest.abort()
         self.waiting.pop(oldest, None)
         return True
@@ -220,7 +212,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = PacedFlow(transport, self.loop, self._shared.pace)
         if not self._shared.make_room(len(self.connections)):
-            self._shared.metrics.closed_connection("limit")
+            self._shared.metrics.closed_connections.labels("limit").inc()
             transport.abort()
             return
         self._wait_for_client()
@@ -418,7 +410,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, kind: str, message: str) -> None:
         """Answer and close the connection; what still arrives is discarded for a moment."""
-        self._shared.metrics.closed_connection(str(status))
+        self._shared.metrics.closed_connections.labels(str(status)).inc()
         self._ends_s = self.loop.time() + _LINGER_S
         self._shared.waiting.pop(self, None)
         is_answered = self._in_body and self.cycle.response_started
@@ -434,7 +426,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.write_eof()
 
     def _close(self, reason: str) -> None:
-        self._shared.metrics.closed_connection(reason)
+        self._shared.metrics.closed_connections.labels(reason).inc()
         self.abort()
 
     def abort(self) -> None:

@@ -120,8 +120,9 @@ class Middleware:
         sending = _observe(send, exchange)
         KEY.set(None)
         try:
-            refusal = _take_timeout(_first(given, TIMEOUT_HEADER))
-            if refusal is not None:
+            try:
+                set_timeout(_first(given, TIMEOUT_HEADER))
+            except InvalidRequest as refusal:
                 await self._render_error(scope, refusal)(scope, receive, sending)
                 return
             with self._body() as reserve:
@@ -193,15 +194,6 @@ def _headers(scope: Scope) -> Mapping[str, Sequence[str]]:
 
 def _first(headers: Mapping[str, Sequence[str]], name: str) -> str | None:
     return headers[name][0] if name in headers else None
-
-
-def _take_timeout(header: str | None) -> ServingError | None:
-    """Take the client's own time limit, if it gives one; what is wrong with it."""
-    try:
-        set_timeout(header)
-    except InvalidRequest as error:
-        return error
-    return None
 
 
 def _limit(receive: Receive, limit: int, declared: int, reserve: Reserve) -> Receive:

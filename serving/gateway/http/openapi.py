@@ -59,14 +59,8 @@ _DESCRIPTIONS = {
 }
 
 
-def errors(
-    *statuses: int, message: type[BaseModel] = ErrorResponse
-) -> dict[int | str, dict[str, Any]]:
-    """`responses` of a route that may fail with these statuses.
-
-    Args:
-        message: The body.
-    """
+def errors(statuses: Iterable[int], message: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """`responses` of a route that may fail with these statuses, with this body."""
     retry = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
     return {
         status: {
@@ -163,7 +157,7 @@ def _describe(route: Route, error: type[BaseModel], *, has_key: bool) -> APIRout
         summary=route.summary,
         description=route.description,
         response_model=route.answer,
-        responses={**errors(*statuses, message=error), **route.responses},
+        responses={**errors(statuses, error), **route.responses},
         openapi_extra=extra or None,
         response_class=Response if route.answer is None else JSONResponse,
     )

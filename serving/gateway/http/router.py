@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import compile_path
@@ -57,59 +56,6 @@ class StreamRenderer(Protocol):
         ...
 
 
-class Routes(Protocol):
-    """One HTTP API, as the application sees it."""
-
-    @property
-    def error(self) -> type[BaseModel]:
-        """Body of every response with a status of 400 or more."""
-        ...
-
-    def routes(self) -> Iterable[Route]:
-        """The routes."""
-        ...
-
-    def render_error(self, error: ServingError) -> Response:
-        """A failed request."""
-        ...
-
-
-class Dialect(Routes, Protocol):
-    """One HTTP API whose requests are one of a task each: its routes call `respond`."""
-
-    shows_timings: bool
-    """Whether responses have headers that show where their time went."""
-
-    def authorise(self, headers: Headers) -> None:
-        """Check a request before its body is read.
-
-        Raises:
-            Unauthorized: it may not be served.
-        """
-        ...
-
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
-        """The task request of an HTTP request.
-
-        Raises:
-            ServingError: the body cannot be read.
-            pydantic.ValidationError: a field is not valid.
-        """
-        ...
-
-    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
-        """A complete response.
-
-        Raises:
-            ServingError: the dialect has no form for this answer.
-        """
-        ...
-
-    def render_stream(self, request: TaskRequest) -> StreamRenderer:
-        """The form of a streamed response."""
-        ...
-
-
 @dataclass(frozen=True)
 class Route:
     """One route, and how the OpenAPI document describes it.
@@ -146,13 +92,14 @@ class Route:
 
 
 class RouteTable(ABC):
-    """Base of dialects; implements `Routes`.
+    """One HTTP API, as the application sees it.
 
     Args:
         keys: Required of every request, if there are any.
     """
 
     error: ClassVar[type[BaseModel]] = ErrorResponse
+    """Body of every response with a status of 400 or more."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -166,7 +113,11 @@ class RouteTable(ABC):
         """A failed request."""
 
     def authorise(self, headers: Mapping[str, str]) -> None:
-        """Check `Authorization: Bearer KEY`."""
+        """Check `Authorization: Bearer KEY`, before the body is read.
+
+        Raises:
+            Unauthorized: the request may not be served.
+        """
         self._keys.check_header(headers.get("authorization"))
 
     def require_key(self, handler: Handler) -> Handler:
@@ -177,6 +128,34 @@ class RouteTable(ABC):
             return await handler(request, service)
 
         return check
+
+
+class Dialect(RouteTable):
+    """One HTTP API whose requests are one of a task each: its routes call `respond`."""
+
+    shows_timings: ClassVar[bool] = False
+    """Whether responses have headers that show where their time went."""
+
+    @abstractmethod
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The task request of an HTTP request.
+
+        Raises:
+            ServingError: the body cannot be read.
+            pydantic.ValidationError: a field is not valid.
+        """
+
+    @abstractmethod
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
+        """A complete response.
+
+        Raises:
+            ServingError: the dialect has no form for this answer.
+        """
+
+    @abstractmethod
+    def render_stream(self, request: TaskRequest) -> StreamRenderer:
+        """The form of a streamed response."""
 
 
 def path_parameter(name: str, **schema: Any) -> dict[str, Any]:
@@ -197,10 +176,10 @@ class ErrorRenderer:
         default: Dialect of all other paths, but for unknown ones beside those of one dialect.
     """
 
-    def __init__(self, owners: Mapping[str, Routes], default: Routes) -> None:
+    def __init__(self, owners: Mapping[str, RouteTable], default: RouteTable) -> None:
         self._owners = owners
         self._default = default
-        self._first_parts: dict[str, Routes] = {}
+        self._first_parts: dict[str, RouteTable] = {}
         """First part of a path → the dialect of paths below it that no route has."""
         for path, owner in owners.items():
             first = _first_part(path)

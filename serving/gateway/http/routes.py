@@ -12,7 +12,7 @@ those of the package `fastapi-offline`; the page around them is ours.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -23,37 +23,30 @@ from starlette.responses import RedirectResponse, Response
 
 from inference.errors import Unavailable, UnknownRoute
 from serving.gateway.http.preconditions import etag, preconditions
-from serving.gateway.http.router import Handler, Route
+from serving.gateway.http.router import Route
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 
 _JSON = "application/json"
-_EMPTY: dict[str, object] = {
-    "description": "Yes.",
-    "content": {"application/json": {"schema": {"type": "object", "maxProperties": 0}}},
-}
 
 
-_READY: dict[str, object] = {
-    "description": "Yes; `self_check` is there where models are not checked when they are loaded.",
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "properties": {"self_check": {"const": "off"}},
-                "additionalProperties": False,
-            }
-        }
-    },
-}
+def _object(description: str = "Yes.", **schema: object) -> dict[str, object]:
+    """A response that is an object."""
+    content = {_JSON: {"schema": {"type": "object", **schema}}}
+    return {"description": description, "content": content}
 
 
 def _flag(name: str) -> dict[str, object]:
     """The response of a probe of the Open Inference Protocol, whose clients read the field."""
-    schema = {"type": "object", "properties": {name: {"type": "boolean"}}, "required": [name]}
-    return {"description": "Yes.", "content": {"application/json": {"schema": schema}}}
+    return _object(properties={name: {"type": "boolean"}}, required=[name])
 
 
+_EMPTY = _object(maxProperties=0)
+_READY = _object(
+    "Yes; `self_check` is there where models are not checked when they are loaded.",
+    properties={"self_check": {"const": "off"}},
+    additionalProperties=False,
+)
 _METRICS: dict[str, object] = {
     "description": "Prometheus' text format.",
     "content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}},
@@ -122,7 +115,6 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 _HEADERS = {
     "cache-control": "no-cache",  # stored, and asked for again by its ETag
-    "content-security-policy": CONTENT_SECURITY_POLICY,
     "cross-origin-opener-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
@@ -165,19 +157,31 @@ def read_assets() -> dict[str, Asset]:
 
 def page_routes(assets: Mapping[str, Asset]) -> list[Route]:
     """`/`, and the other files below `/ui/`."""
+    return _asset_routes(("/", ASSETS), assets, INDEX, "the page", CONTENT_SECURITY_POLICY)
+
+
+def _asset_routes(
+    paths: Sequence[str], assets: Mapping[str, Asset], index: str, what: str, policy: str
+) -> list[Route]:
+    """Routes of files, which the OpenAPI document leaves out.
+
+    Args:
+        index: The file of a path that names none.
+        what: They are of, for errors.
+        policy: Content security policy.
+    """
 
     async def respond(request: Request, service: object) -> Response:
-        found = assets.get(request.path_params.get("name", INDEX))
+        """A file, or 304 where the browser has it."""
+        found = assets.get(request.path_params.get("name", index))
         if found is None:
-            raise UnknownRoute("no such file of the page")
-        return respond_with_asset(found, request)
+            raise UnknownRoute(f"no such file of {what}")
+        headers = _HEADERS | {"etag": etag(found.version), "content-security-policy": policy}
+        if preconditions(request.headers).is_known(found.version):
+            return Response(status_code=304, headers=headers)
+        return Response(found.content, media_type=found.media_type, headers=headers)
 
-    return [asset_route(path, respond) for path in ("/", ASSETS)]
-
-
-def asset_route(path: str, handler: Handler) -> Route:
-    """A route of files, which the OpenAPI document leaves out."""
-    return Route(path, handler, methods=("GET", "HEAD"), is_documented=False)
+    return [Route(path, respond, methods=("GET", "HEAD"), is_documented=False) for path in paths]
 
 
 def redirect_route() -> Route:
@@ -187,21 +191,6 @@ def redirect_route() -> Route:
         return RedirectResponse("docs")  # relative: a proxy may add a prefix
 
     return Route("/", redirect, is_documented=False)
-
-
-def respond_with_asset(
-    asset: Asset, request: Request, policy: str = CONTENT_SECURITY_POLICY
-) -> Response:
-    """A file, or 304 where the browser has it.
-
-    Args:
-        request: May name the version that the browser has.
-        policy: Content security policy of the page that the file belongs to.
-    """
-    headers = _HEADERS | {"etag": etag(asset.version), "content-security-policy": policy}
-    if preconditions(request.headers).is_known(asset.version):
-        return Response(status_code=304, headers=headers)
-    return Response(asset.content, media_type=asset.media_type, headers=headers)
 
 
 DOCS_SECURITY_POLICY = "; ".join(
@@ -257,12 +246,5 @@ def read_docs_assets() -> dict[str, Asset]:
 
 def docs_routes() -> list[Route]:
     """`/docs`, and its files below `/docs/`."""
-    assets = read_docs_assets()
-
-    async def respond(request: Request, service: object) -> Response:
-        found = assets.get(request.path_params.get("name", ""))
-        if found is None:
-            raise UnknownRoute("no such file of the documentation")
-        return respond_with_asset(found, request, DOCS_SECURITY_POLICY)
-
-    return [asset_route(path, respond) for path in ("/docs", "/docs/{name}")]
+    paths, assets = ("/docs", "/docs/{name}"), read_docs_assets()
+    return _asset_routes(paths, assets, "", "the documentation", DOCS_SECURITY_POLICY)

@@ -118,11 +118,12 @@ class Metrics:
             "Failures of tasks beside requests, each of which was started again.",
             ("task",),
         )
-        self._closed_connections = counter(
+        self.closed_connections = counter(
             "triptych_connections_closed",
             "HTTP connections that the gateway ended, by what the client exceeded.",
             ("reason",),
         )
+        """By a status, or what the client exceeded."""
         self.resent_calls = counter(
             "triptych_resent_calls",
             "Calls sent again because their model was not up, or its process had ended.",
@@ -143,31 +144,25 @@ class Metrics:
             "Times at which a Triton stopped to respond, or shut down.",
             ("endpoint",),
         )
-        self._endpoint_calls = self._endpoint_gauge("calls", "Calls in flight at a Triton.", "sum")
-        self._endpoint_tokens = self._endpoint_gauge(
-            "tokens", "Outstanding tokens of a Triton, an estimate.", "sum"
+        endpoint = partial(self._gauge, label="endpoint")
+        self._endpoint_calls = endpoint("endpoint_calls", "Calls in flight at a Triton.")
+        self._endpoint_tokens = endpoint(
+            "endpoint_tokens", "Outstanding tokens of a Triton, an estimate."
         )
-        self._endpoint_up = self._endpoint_gauge(
-            "up", "Whether a Triton takes new calls; of several workers, for all of them.", "min"
+        self._endpoint_up = endpoint(
+            "endpoint_up",
+            "Whether a Triton takes new calls; of several workers, for all of them.",
+            mode="min",
         )
-        self._limits_store_up = Gauge(
-            "triptych_limits_store_up",
+        self.limits_store_up = self._gauge(
+            "limits_store_up",
             "Whether the store of limits by key responds: they hold for all gateways.",
-            ("store",),
-            registry=self.registry,
-            multiprocess_mode="min",
+            "store",
+            "min",
         )
         self.joined_calls = counter(
             "triptych_joined_calls", "Calls that shared one with others.", ("model",)
         )
-
-    def closed_connection(self, reason: str) -> None:
-        """Count an HTTP connection that the gateway ended.
-
-        Args:
-            reason: A status, or what the client exceeded.
-        """
-        self._closed_connections.labels(reason).inc()
 
     def failed_in_background(self, task: str) -> None:
         """Count a failure of a task beside requests (`BackgroundTasks`)."""
@@ -202,14 +197,6 @@ class Metrics:
             for gauge in (self._endpoint_calls, self._endpoint_tokens, self._endpoint_up):
                 gauge.remove(name)
 
-    def observe_limits_store(self, name: str, *, is_up: bool) -> None:
-        """Publish whether the store of limits by key responds.
-
-        Args:
-            name: HOST:PORT.
-        """
-        self._limits_store_up.labels(name).set(is_up)
-
     def observe_timings(self, route: str, timings: Timings) -> None:
         """Record where one request's time went."""
         self.tokenization(route).observe(timings.tokenization_s)
@@ -236,15 +223,12 @@ class Metrics:
         metric = Counter(f"triptych_{name}", text, ("route", *labels), registry=self.registry)
         return cache(metric.labels)
 
-    def _endpoint_gauge(self, name: str, text: str, mode: Literal["sum", "min"]) -> Gauge:
-        """State of each Triton; `mode` joins the values of several workers."""
-        return Gauge(
-            f"triptych_endpoint_{name}",
-            text,
-            ("endpoint",),
-            registry=self.registry,
-            multiprocess_mode=mode,
-        )
+    def _gauge(
+        self, name: str, text: str, label: str, mode: Literal["sum", "min"] = "sum"
+    ) -> Gauge:
+        """State of each server; `mode` joins the values of several workers."""
+        name = f"triptych_{name}"
+        return Gauge(name, text, (label,), registry=self.registry, multiprocess_mode=mode)
 
     def _seconds(self, name: str, text: str) -> Callable[[str], Histogram]:
         """Route → its histogram."""

@@ -316,32 +316,22 @@ class Glossaries:
     def __init__(self, folder: Path | None) -> None:
         self._of_folder = None if folder is None else GlossaryStore(folder)
 
-    async def put(self, glossary: Glossary) -> GlossaryInfo:
-        """Store a glossary, or replace the one of that name.
+    async def put(
+        self, glossary: Glossary, check: Check | None = None
+    ) -> tuple[GlossaryInfo, str | None]:
+        """Store a glossary, or replace the one of that name, after a check of the stored version.
 
         Raises:
             ServingError: see `GlossaryStore.put`; none are stored here.
         """
-        info, _ = await self.put_if(glossary)
-        return info
-
-    async def put_if(
-        self, glossary: Glossary, check: Check | None = None
-    ) -> tuple[GlossaryInfo, str | None]:
-        """Likewise, with a check of the stored version; see `GlossaryStore.put`."""
         return await asyncio.to_thread(self._store.put, _owner(), glossary, check)
 
-    async def get(self, request: GlossaryName) -> Glossary:
-        """A glossary with its terms.
+    async def get(self, request: GlossaryName) -> tuple[Glossary, str]:
+        """A glossary with its terms, and its version.
 
         Raises:
             ServingError: see `GlossaryStore.get`; none are stored here.
         """
-        found, _ = await self.get_version(request)
-        return found
-
-    async def get_version(self, request: GlossaryName) -> tuple[Glossary, str]:
-        """Likewise, with its version."""
         return await asyncio.to_thread(self._store.get, _owner(), request.name)
 
     async def listing(self, request: ListGlossariesRequest) -> GlossaryList:

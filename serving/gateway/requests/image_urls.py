@@ -67,7 +67,7 @@ async def resolve_host(host: str, port: int) -> Sequence[Address]:
 
 
 class PublicBackend(httpcore.AsyncNetworkBackend):
-    """Connects to public addresses and to those of further networks.
+    """Connects to public addresses and to those of further networks, once and over TCP alone.
 
     Args:
         further: Networks that are allowed too.
@@ -108,20 +108,6 @@ class PublicBackend(httpcore.AsyncNetworkBackend):
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
         raise failure
-
-    async def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        """Never.
-
-        Raises:
-            ForbiddenAddress: always.
-        """
-        raise ForbiddenAddress
-
-    async def sleep(self, seconds: float) -> None:
-        """Between attempts."""
-        await self._backend.sleep(seconds)
 
     def _is_allowed(self, address: Address) -> bool:
         plain = getattr(address, "ipv4_mapped", None) or address

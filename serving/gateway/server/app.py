@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from inference.tasks import TASKS
-from serving.gateway.dialects import huggingface, libretranslate, open_inference, openai
+from serving.gateway.dialects import huggingface, libretranslate, openai
 from serving.gateway.dialects.huggingface.tgi_tei_routes import TEI_PATHS, TGI_PATHS
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.native import NativeDialect
+from serving.gateway.dialects.open_inference.dialect import OpenInferenceDialect
+from serving.gateway.dialects.open_inference.tensors import InferBody
 from serving.gateway.http.middleware import KeyGate, Middleware, OriginGate, is_guarded
 from serving.gateway.http.openapi import openapi_route
-from serving.gateway.http.router import ErrorRenderer, Route, Router, Routes
+from serving.gateway.http.router import ErrorRenderer, Router, RouteTable
 from serving.gateway.http.routes import (
     docs_routes,
     page_routes,
@@ -31,17 +33,17 @@ from triptych.glossaries.messages import GlossaryUpload
 _MESSAGES: tuple[type[BaseModel], ...] = (
     *(task.declaration.request for task in TASKS.values()),
     GlossaryUpload,
-    *openai.MESSAGES,
+    *(route.body for route in openai.ROUTES),
     *huggingface.MESSAGES,
     *libretranslate.MESSAGES,
-    *open_inference.MESSAGES,
+    InferBody,
 )
 
 
 def create_app(
     service: Service,
     readiness: Readiness,
-    further_dialects: Sequence[Routes] = (),
+    further_dialects: Sequence[RouteTable] = (),
     downloads: DownloadStore | None = None,
 ) -> Middleware:
     """The application; it neither starts nor stops what it is given.
@@ -54,22 +56,24 @@ def create_app(
     """
     settings, keys = service.settings, service.keys
     native = NativeDialect(keys)
-    others: dict[DialectName, Sequence[Routes]] = {
-        "openai": openai.dialects(keys),
+    others: dict[DialectName, Sequence[RouteTable]] = {
+        "openai": [route(keys) for route in openai.ROUTES],
         "huggingface": huggingface.dialects(keys),
         "tgi": [path(keys) for path in TGI_PATHS],
         "tei": [path(keys) for path in TEI_PATHS],
         "libretranslate": libretranslate.dialects(keys, downloads),
-        "openinference": open_inference.dialects(keys),
+        "openinference": [OpenInferenceDialect(keys)],
     }
-    dialects: list[Routes] = [
+    dialects: list[RouteTable] = [
         native,
         *(one for name, found in others.items() if name in settings.dialects for one in found),
         *further_dialects,
     ]
     routes = [(dialect, route) for dialect in dialects for route in dialect.routes()]
     owners = {route.path: dialect for dialect, route in routes}
-    routes += [(native, route) for route in _own_routes(readiness, has_page=settings.page)]
+    pages = page_routes(read_assets()) if settings.page else [redirect_route()]
+    of_no_dialect = [*system_routes(readiness), *docs_routes(), *pages]
+    routes += [(native, route) for route in of_no_dialect]
     has_origin_gate = is_guarded(settings, has_keys=keys.are_required)
     document = openapi_route(
         [(owner.error, route) for owner, route in routes],
@@ -99,10 +103,3 @@ def create_app(
         render_error,
         service.tracer,
     )
-
-
-def _own_routes(readiness: Readiness, *, has_page: bool) -> Iterator[Route]:
-    """Those of no dialect."""
-    yield from system_routes(readiness)
-    yield from docs_routes()
-    yield from page_routes(read_assets()) if has_page else (redirect_route(),)

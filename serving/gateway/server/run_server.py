@@ -36,7 +36,6 @@ from serving.gateway.server.app import create_app
 from serving.gateway.server.worker_context import Share
 from serving.gateway.triton_client.endpoint import pair_sources
 from serving.gateway.triton_client.pool import TritonPool
-from serving.gateway.triton_client.server import Server
 from serving.gateway.triton_client.triton_inference import TritonInference
 from serving.logs import configure_logs
 from serving.ports import listening
@@ -97,7 +96,7 @@ def _exempt_from_collection() -> None:
 
 async def _serve(
     settings: GatewaySettings,
-    connect: Callable[[str], Server] | None = None,
+    connect: Callable[[str], TritonInference] | None = None,
     on_loaded: Callable[[], None] | None = None,
     share: Share | None = None,
 ) -> None:

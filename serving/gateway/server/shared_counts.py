@@ -17,7 +17,7 @@ import os
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from enum import IntEnum
 from pathlib import Path
 
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.errors import Overloaded
-from serving.gateway.admission.admission import Turns, Usage
+from serving.gateway.admission.admission import Counts, Turns, Usage
 from serving.gateway.observability.metrics import Load
 
 _WORD = 8
@@ -63,6 +63,10 @@ class KeyField(IntEnum):
     TOKENS = 2
     PIXELS = 3
     BYTES = 4
+
+
+_RESOURCES = [one.name.upper() for one in fields(Usage)]
+"""Of both, in the order of `Usage`."""
 
 
 class Segment:
@@ -215,7 +219,7 @@ class SharedTurns:
         self._words[self._own_oldest] = self._waiting[0].since_ns if self._waiting else 0
 
 
-class SharedCounts:
+class SharedCounts(Counts):
     """The counts of one worker, and the sums over all.
 
     Args:
@@ -227,11 +231,8 @@ class SharedCounts:
         self._memory = memory
         self._number = number
         self._words = memory.words
-        self._requests = memory.places(Field.REQUESTS)
-        self._tokens = memory.places(Field.TOKENS)
-        self._pixels = memory.places(Field.PIXELS)
-        self._bytes = memory.places(Field.BYTES)
-        self._queued = memory.places(Field.QUEUED)
+        self._places = {name: memory.places(Field[name]) for name in _RESOURCES}
+        self._queued = memory.place(number, Field.QUEUED)
         self._keys = memory.keys[number]
         self._rows: dict[str, int] = {}
         """Name of a key → its row; kept while rows are left, also if the key is not in use."""
@@ -240,28 +241,18 @@ class SharedCounts:
     def add(self, key: str | None, usage: Usage) -> None:
         """Count in this worker's slot, or take back."""
         row = None if key is None else self._row(key)
-        for places, key_field, number in (
-            (self._requests, KeyField.REQUESTS, usage.requests),
-            (self._tokens, KeyField.TOKENS, usage.tokens),
-            (self._pixels, KeyField.PIXELS, usage.pixels),
-            (self._bytes, KeyField.BYTES, usage.bytes),
-        ):
+        for (name, places), number in zip(self._places.items(), astuple(usage), strict=True):
             if number:
                 self._words[places[self._number]] += number
                 if row is not None:
-                    row[key_field] += number
+                    row[KeyField[name]] += number
         with self._barrier:  # POSIX: taking a semaphore synchronizes memory (XBD 4.12)
             pass
 
     def total(self) -> Usage:
         """All that is in use, by any worker."""
         words = self._words
-        return Usage(
-            requests=sum([words[place] for place in self._requests]),
-            tokens=sum([words[place] for place in self._tokens]),
-            pixels=sum([words[place] for place in self._pixels]),
-            bytes=sum([words[place] for place in self._bytes]),
-        )
+        return Usage(*(sum([words[place] for place in own]) for own in self._places.values()))
 
     def of_key(self, name: str) -> Usage:
         """What the requests of one key use, in any worker."""
@@ -269,17 +260,13 @@ class SharedCounts:
         of_it = keys[keys[:, :, KeyField.DIGEST] == _digest(name)]
         return Usage(*of_it[:, KeyField.REQUESTS :].sum(axis=0).tolist())
 
-    async def of_key_everywhere(self, name: str) -> Usage:
-        """The same: other gateways count for themselves."""
-        return self.of_key(name)
-
     def requests_elsewhere(self) -> int:
         """Requests of the other workers."""
-        return self.total().requests - int(self._words[self._requests[self._number]])
+        return self.total().requests - self._memory.read(self._number, Field.REQUESTS)
 
     def load(self, queued: int) -> Load:
         """What is in use; the calls that wait in other workers are as these published them last."""
-        self._words[self._queued[self._number]] = queued
+        self._words[self._queued] = queued
         memory = self._memory
         return Load(
             queued=memory.total(Field.QUEUED),

@@ -14,7 +14,7 @@ from prometheus_client import values
 from serving.gateway.dialects.libretranslate.downloads import FolderDownloads
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.server.shared_counts import Field, SharedCounts
-from serving.gateway.server.worker_process import ABORT, DRAIN, Start
+from serving.gateway.server.worker_process import ABORT, DRAIN, Start, segment_of
 
 BEAT_S = 0.25
 """Between two beats; with each, the worker publishes how many of its calls wait."""
@@ -33,7 +33,7 @@ class Share:
     def __init__(self, start: Start, commands: int) -> None:
         self.http_socket = socket.socket(fileno=start.http_fd)
         self.grpc_port = start.grpc_port
-        self._segment = start.segment()
+        self._segment = segment_of(start.settings, start.folder)
         self.counts = SharedCounts(self._segment, start.number)
         # A worker continues the files of the one that it replaces: counters never fall.
         values.ValueClass = values.MultiProcessValue(lambda: start.number)  # type: ignore[no-untyped-call]

@@ -74,10 +74,6 @@ class Start:
     grpc_port: int
     folder: RunFolder
 
-    def segment(self) -> Segment:
-        """The workers' shared memory."""
-        return segment_of(self.settings, self.folder)
-
     def encode(self) -> bytes:
         """The message as it is sent."""
         content = pickle.dumps(self)

@@ -16,7 +16,7 @@ import httpx
 
 from inference.errors import Unavailable
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall
-from serving.gateway.triton_client.server import GONE, Liveness, Server
+from serving.gateway.triton_client.triton_inference import GONE, Liveness, TritonInference
 from serving.liveness.stall_detector import EngineStats, read_engine_stats
 from serving.ports import host_port, parse_address
 
@@ -28,15 +28,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Address:
-    """One Triton's HOST:PORT for gRPC, and for metrics if that is known."""
+    """One Triton's HOST:PORT for gRPC, and for metrics if that is known.
 
-    grpc: str
-    metrics: str | None = None
-
-
-@dataclass(frozen=True)
-class AddressSource:
-    """One entry of `--triton`, with its counterpart of `--triton-metrics`."""
+    As an entry of `--triton`, with its counterpart of `--triton-metrics`, it may be a name of
+    several Tritons.
+    """
 
     grpc: str
     metrics: str | None = None
@@ -56,9 +52,9 @@ class AddressSource:
         return Address(grpc, host_port(host, split(self.metrics)[1]))
 
 
-def pair_sources(grpc: Sequence[str], metrics: Sequence[str]) -> list[AddressSource]:
+def pair_sources(grpc: Sequence[str], metrics: Sequence[str]) -> list[Address]:
     """The entries of both flags; there are as many of the second, or none."""
-    return [AddressSource(*pair) for pair in zip(grpc, metrics or (None,) * len(grpc), strict=True)]
+    return [Address(*pair) for pair in zip(grpc, metrics or (None,) * len(grpc), strict=True)]
 
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
@@ -81,7 +77,7 @@ async def look_up(name: str) -> Sequence[str]:
 
 
 async def follow(
-    sources: Sequence[AddressSource],
+    sources: Sequence[Address],
     update: Callable[[Sequence[Address]], object],
     lookup: Lookup = look_up,
 ) -> None:
@@ -90,10 +86,10 @@ async def follow(
     Args:
         update: Called with the addresses of all sources, whenever they have changed.
     """
-    found = {source: [Address(source.grpc, source.metrics)] for source in sources}
+    found = {source: [source] for source in sources}
     names = [source for source in sources if source.is_name]
     found |= {source: [] for source in names}
-    problems: dict[AddressSource, str] = {}
+    problems: dict[Address, str] = {}
     while True:
         before = dict(found)
         for source in names:
@@ -232,7 +228,7 @@ class Endpoint:
     def __init__(
         self,
         address: Address,
-        server: Server,
+        server: TritonInference,
         stats: StatsClient,
         *,
         is_new: bool = False,
@@ -302,7 +298,7 @@ class Endpoint:
         return bool(self.in_flight or self._polls)
 
     @contextmanager
-    def poll(self) -> Iterator[Server]:
+    def poll(self) -> Iterator[TritonInference]:
         """Keep the connection open: `grpc.aio` cancels what waits when its channel is closed."""
         self._polls += 1
         try:
@@ -346,7 +342,7 @@ class Endpoint:
         with self.poll() as server:
             return await self._is_ready(server, model, version)
 
-    async def _is_ready(self, server: Server, model: str, version: int) -> bool:
+    async def _is_ready(self, server: TritonInference, model: str, version: int) -> bool:
         absence = self._absent.get((model, version))
         if absence is None:
             return await server.is_ready(model, version)

@@ -21,7 +21,6 @@ from serving.gateway.observability.metrics import Metrics
 from serving.gateway.triton_client.endpoint import (
     CHECK_S,
     Address,
-    AddressSource,
     Endpoint,
     Lookup,
     Share,
@@ -31,7 +30,6 @@ from serving.gateway.triton_client.endpoint import (
     look_up,
 )
 from serving.gateway.triton_client.retry_policy import RetryPolicy
-from serving.gateway.triton_client.server import Server
 from serving.gateway.triton_client.triton_inference import TritonInference
 
 T = TypeVar("T")
@@ -59,11 +57,11 @@ class TritonPool:
 
     def __init__(
         self,
-        sources: Sequence[AddressSource],
+        sources: Sequence[Address],
         metrics: Metrics,
         *,
         moves: bool = True,
-        connect: Callable[[str], Server] = TritonInference,
+        connect: Callable[[str], TritonInference] = TritonInference,
         lookup: Lookup = look_up,
     ) -> None:
         self.endpoints: list[Endpoint] = []
@@ -79,7 +77,7 @@ class TritonPool:
         self._lookup = lookup
         for one in sources:
             if not one.is_name:
-                self._add(Address(one.grpc, one.metrics), is_new=False)
+                self._add(one, is_new=False)
 
     def start(self) -> None:
         """Check the servers and look up names, until `close`."""
@@ -177,7 +175,7 @@ class TritonPool:
             servers = [polls.enter_context(one.poll()) for one in self._reachable()]
             return await self._served_version(servers, model)
 
-    async def _served_version(self, servers: Sequence[Server], model: str) -> int | None:
+    async def _served_version(self, servers: Sequence[TritonInference], model: str) -> int | None:
         served = await asyncio.gather(*(server.served_version(model) for server in servers))
         versions = sorted({version for version in served if version is not None})
         if len(versions) < 2:

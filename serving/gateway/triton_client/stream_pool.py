@@ -20,8 +20,8 @@ own, and is not aborted by a message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, TypeAlias
 
 from tritonclient.grpc.service_pb2 import (
     ModelInferRequest,
@@ -46,30 +46,9 @@ MAX_UNREAD = 2048
 """Responses of a sequence that wait to be read; with a further one it is aborted."""
 
 
-class Stream(Protocol):
-    """A bidirectional call of `grpc.aio`."""
-
-    def __aiter__(self) -> AsyncIterator[ModelStreamInferResponse]:
-        """Responses, until the call ends; raises what ended it."""
-        ...
-
-    def cancel(self) -> bool:
-        """Ends the call."""
-        ...
-
-
-class OpenStream(Protocol):
-    """Opens a stream."""
-
-    def __call__(
-        self,
-        requests: AsyncIterable[ModelInferRequest],
-        /,
-        *,
-        metadata: tuple[tuple[str, str], ...] | None = None,
-    ) -> Stream:
-        """The stream of these requests."""
-        ...
+OpenStream: TypeAlias = Callable[..., Any]
+"""A method of `grpc.aio`: makes a bidirectional call of its requests and `metadata`. The call is an
+asynchronous iterator of responses, which raises what ends it, and has `cancel`."""
 
 
 class StreamPool:

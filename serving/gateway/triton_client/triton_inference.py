@@ -11,6 +11,7 @@ import re
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 import grpc
@@ -34,9 +35,10 @@ from inference.model_errors import decode_error
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.trace_context import metadata
-from serving.gateway.triton_client.server import GONE, Liveness
 from serving.gateway.triton_client.stream_pool import StreamPool
 
+GONE = "gone"
+"""The incarnation of a model that a server does not have."""
 _INCARNATION = "incarnation"
 _CLOSE_TIMEOUT_S = 0.5
 _READ_S = 5.0
@@ -63,8 +65,19 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class Liveness(Enum):
+    """What a server's health endpoint returned."""
+
+    LIVE = auto()
+    STOPPING = auto()
+    """It finishes what it has accepted and refuses new calls."""
+    UNREACHABLE = auto()
+
+
 class TritonInference:
     """A Triton server over gRPC. Made and used on one event loop.
+
+    A cancelled coroutine ends the work that it waits for.
 
     Args:
         address: HOST:PORT of its gRPC endpoint.
@@ -81,14 +94,24 @@ class TritonInference:
         """Sequences so far; with the prefix their ids, unique among all gateways of a server."""
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
-        """One sequence, aborted when the caller is cancelled: that frees its slots."""
+        """One sequence's hypotheses, aborted when the caller is cancelled: that frees its slots.
+
+        Raises:
+            ServingError: the model refused the call, or did not respond.
+        """
         work = self._generate(call, timeout_s, call.options, lambda tokens: None)
         return await self._restarts.guard(call.model, work)
 
     async def stream(
         self, call: GenerateCall, timeout_s: float
     ) -> AsyncGenerator[TokenChunk | Finished, None]:
-        """One sequence's tokens as they arrive."""
+        """One sequence's tokens as they arrive; the last item is the whole result.
+
+        Closing the iterator ends the work.
+
+        Raises:
+            ServingError: the model refused the call, or did not respond.
+        """
         arrived: asyncio.Queue[TokenChunk | None] = asyncio.Queue()
         options = call.options.model_copy(update={"stream": True})
         work = self._generate(call, timeout_s, options, arrived.put_nowait)
@@ -105,7 +128,11 @@ class TritonInference:
                 running.exception()  # raised above, or the reader has closed the stream
 
     async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
-        """One unary request; Triton batches it with others of equal shape."""
+        """One batch's outputs; Triton batches it with others of equal shape.
+
+        Raises:
+            ServingError: the model refused the call, or did not respond.
+        """
         return await self._restarts.guard(call.model, self._infer(call, timeout_s))
 
     async def is_ready(self, model: str, version: int) -> bool:
@@ -117,7 +144,9 @@ class TritonInference:
         return bool(ready)
 
     async def served_version(self, model: str) -> int | None:
-        """The ready version whose version policy is the longest (`triton.control.VersionPolicy`).
+        """The version that new requests go to; None if none is loaded, or if that is unknown.
+
+        It is the ready one whose version policy is the longest (`triton.control.VersionPolicy`).
 
         Several are ready for a while after a switch; without a supervisor the newest is served.
         Sequences of the others have streams of their own from then on.
@@ -194,11 +223,11 @@ class TritonInference:
         return Liveness.LIVE if is_live else Liveness.STOPPING
 
     def end_calls(self) -> None:
-        """End all calls as lost."""
+        """End all calls as lost: the server does not respond any more."""
         self._restarts.end_all()
 
     async def incarnation(self, model: str) -> str | None:
-        """How often the model was healed, as `triptych triton` writes it."""
+        """How often the model was healed, as `triptych triton` writes it; None if unknown."""
         try:
             answer = await self._client.get_model_config(model, client_timeout=_READ_S)
         except InferenceServerException as error:

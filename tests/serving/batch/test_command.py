@@ -17,8 +17,8 @@ import pytest
 
 from inference.bundle.repository import Repository
 from inference.tasks import TASKS
-from serving.batch import cluster_address, command
-from serving.batch.cluster_address import check_address
+from serving.batch import cluster, command
+from serving.batch.cluster import check_address
 from serving.batch.job import BatchSettings, Manifest
 from serving.batch.shards import Shard
 from serving.batch.worker import Report, Worker, WorkerSettings
@@ -217,7 +217,7 @@ def test_what_speaks_another_protocol_is_refused(answer: bytes) -> None:
 
 
 def test_silence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_address, "_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(cluster, "_TIMEOUT_S", 0.01)
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,  # connects, and answers nothing
         pytest.raises(InvalidArgument, match="nothing came in"),

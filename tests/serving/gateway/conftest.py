@@ -28,9 +28,9 @@ from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.gateway.server import app
 from serving.gateway.server.app import create_app
-from serving.gateway.triton_client.endpoint import AddressSource
+from serving.gateway.triton_client.endpoint import Address
 from serving.gateway.triton_client.pool import TritonPool
-from serving.gateway.triton_client.server import GONE, Liveness
+from serving.gateway.triton_client.triton_inference import GONE, Liveness
 from serving.liveness.stall_detector import EngineStats
 from serving.process_pool.process import Process, Slot, WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
@@ -243,7 +243,7 @@ class FakeStats:
 
 def pool_of(inference: FakeInference, metrics: Metrics) -> TritonPool:
     """The fake as the only server of a pool."""
-    return TritonPool([AddressSource("127.0.0.1:1")], metrics, connect=lambda address: inference)
+    return TritonPool([Address("127.0.0.1:1")], metrics, connect=lambda address: inference)
 
 
 class Gateway:

@@ -23,7 +23,7 @@ from serving.gateway.dialects.huggingface.texts import (
     TranslateRoute,
 )
 from serving.gateway.dialects.huggingface.tgi_tei_routes import PredictBody, RerankBody
-from serving.gateway.http.router import Routes
+from serving.gateway.http.router import RouteTable
 
 _ROUTES: tuple[type[HuggingFaceRoute], ...] = (
     AnswerRoute,
@@ -45,7 +45,7 @@ MESSAGES: tuple[type[BaseModel], ...] = (
 """Bodies of requests, for the OpenAPI document."""
 
 
-def dialects(keys: Keys) -> list[Routes]:
+def dialects(keys: Keys) -> list[RouteTable]:
     """The routes of `/hf`, each with its own form of answers.
 
     Args:

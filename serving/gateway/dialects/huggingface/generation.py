@@ -30,6 +30,7 @@ from serving.gateway.dialects.huggingface.generation_messages import (
     Token,
 )
 from serving.gateway.dialects.huggingface.route import (
+    SAMPLING,
     TOKEN_EVENTS,
     HuggingFaceError,
     HuggingFaceRoute,
@@ -66,7 +67,6 @@ class GeneratingRequest(TaskRequest):
         return "eos_token" if last is not None and last.special else "stop_sequence"
 
 
-_SAMPLING = ("temperature", "top_k", "top_p", "typical_p")
 _SAME_NAMES = ("frequency_penalty", "max_new_tokens", "repetition_penalty", "stop")
 
 
@@ -156,7 +156,7 @@ def _sampling(
     """How tokens are chosen: sampled as in TGI, which a seed alone does not ask for."""
     if given.do_sample is False:
         return {"temperature": 0.0, "best_of": best_of}
-    chosen = {name: getattr(given, name) for name in _SAMPLING}
+    chosen = {name: getattr(given, name) for name in SAMPLING}
     is_asked = given.do_sample or best_of or any(value is not None for value in chosen.values())
     generation = model.manifest.generation
     is_default = generation is not None and generation.do_sample

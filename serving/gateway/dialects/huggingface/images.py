@@ -12,6 +12,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.dialects.all_or_nothing import ResponseMessage
 from serving.gateway.dialects.huggingface.route import (
     PARAMETERS,
+    SAMPLING,
     FinishReason,
     HuggingFaceRoute,
     value_at,
@@ -25,9 +26,6 @@ from triptych.tasks.zero_shot import MAX_LABELS
 
 BASE64 = Field(description="An image as base64 or a data URI.")
 NewTokens = Annotated[int, Field(ge=1, le=4096)]
-
-
-_SAMPLING = ("temperature", "top_k", "top_p", "typical_p")
 
 
 class CaptionSearch(ClosedMessage):
@@ -45,7 +43,7 @@ class CaptionSearch(ClosedMessage):
         """Fields of the task's message."""
         given: dict[str, Any] = self.model_dump(exclude={"do_sample"}, exclude_none=True)
         if self.do_sample is False:
-            search = {name: given[name] for name in given if name not in _SAMPLING}
+            search = {name: given[name] for name in given if name not in SAMPLING}
             return search | {"temperature": 0.0}
         # One sample changes nothing but that tokens are sampled.
         return given | ({"best_of": 1} if self.do_sample and self.temperature != 0 else {})

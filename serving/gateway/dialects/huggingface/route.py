@@ -105,6 +105,7 @@ IMAGE_KINDS = (_RAW, "image/")
 """Beginnings of the content types of images."""
 _IMAGE = {_RAW: {"schema": {"type": "string", "format": "binary"}}}
 MODEL = [path_parameter("model")]
+SAMPLING = ("temperature", "top_k", "top_p", "typical_p")
 TOKEN_EVENTS = "One token as JSON, or an error."
 
 

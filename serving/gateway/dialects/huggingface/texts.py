@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    SerializerFunctionWrapHandler,
-    Tag,
-    model_serializer,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from inference.errors import InvalidRequest
 from inference.tasks import answer, fill_mask, tag, translate
@@ -23,6 +16,7 @@ from serving.gateway.dialects.all_or_nothing import (
     MAX_DIMENSIONS,
     ConvertedRequest,
     ResponseMessage,
+    SparseMessage,
     shorten,
 )
 from serving.gateway.dialects.huggingface.route import (
@@ -166,7 +160,7 @@ class TokenClassificationBody(ClosedMessage):
     parameters: TokenClassificationParameters | None = None
 
 
-class TaggedWord(ResponseMessage):
+class TaggedWord(SparseMessage):
     """A token with its `entity`, or tokens that were joined with their `entity_group`."""
 
     entity: str | None = None
@@ -175,10 +169,6 @@ class TaggedWord(ResponseMessage):
     word: str
     start: int
     end: int
-
-    @model_serializer(mode="wrap")
-    def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in serialize(self).items() if value is not None}
 
 
 class TagRoute(HuggingFaceRoute):

@@ -14,13 +14,13 @@ from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.libretranslate.files import FileDialect
 from serving.gateway.dialects.libretranslate.languages import Identifier
 from serving.gateway.dialects.libretranslate.messages import DetectBody, TranslateBody
-from serving.gateway.http.router import Routes
+from serving.gateway.http.router import RouteTable
 
 MESSAGES: tuple[type[BaseModel], ...] = (DetectBody, TranslateBody)
 """Bodies of requests, for the OpenAPI document."""
 
 
-def dialects(keys: Keys, downloads: DownloadStore | None = None) -> list[Routes]:
+def dialects(keys: Keys, downloads: DownloadStore | None = None) -> list[RouteTable]:
     """All routes.
 
     Args:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from inference.errors import Overloaded, PayloadTooLarge, UnknownRoute
 
@@ -30,18 +30,6 @@ class _File:
     expires_s: float
     owner: str | None
     is_fetched: bool = False
-
-
-class DownloadStore(Protocol):
-    """Files by name."""
-
-    def put(self, name: str, content: bytes, owner: str | None = None) -> str:
-        """Keep a file of a key; the name under which it is fetched."""
-        ...
-
-    def get(self, key: str) -> tuple[str, bytes]:
-        """A file's own name and its bytes."""
-        ...
 
 
 class Downloads:
@@ -240,6 +228,9 @@ class FolderDownloads:
             for file, _, since_s in _sizes(part):
                 if since_s + LIFETIME_S <= self._clock():
                     file.unlink(missing_ok=True)
+
+
+DownloadStore: TypeAlias = Downloads | FolderDownloads
 
 
 def _owner(file: Path) -> str:

@@ -6,23 +6,10 @@ that answers; without sampling parameters, the checkpoint's own defaults hold.
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
-from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.openai.chat import ChatRoute
-from serving.gateway.dialects.openai.chat_messages import ChatCompletionRequest
 from serving.gateway.dialects.openai.common import OpenAIRoute
-from serving.gateway.dialects.openai.completions import CompletionRequest, CompletionsRoute
-from serving.gateway.dialects.openai.embeddings import EmbeddingRequest, EmbeddingsRoute
+from serving.gateway.dialects.openai.completions import CompletionsRoute
+from serving.gateway.dialects.openai.embeddings import EmbeddingsRoute
 
-MESSAGES: tuple[type[BaseModel], ...] = (ChatCompletionRequest, CompletionRequest, EmbeddingRequest)
-"""Bodies of requests, for the OpenAPI document."""
-
-
-def dialects(keys: Keys) -> list[OpenAIRoute]:
-    """All routes, each with its own form of answers.
-
-    Args:
-        keys: Required of every request, if there are any.
-    """
-    return [ChatRoute(keys), CompletionsRoute(keys), EmbeddingsRoute(keys)]
+ROUTES: tuple[type[OpenAIRoute], ...] = (ChatRoute, CompletionsRoute, EmbeddingsRoute)
+"""Each with its own form of answers."""

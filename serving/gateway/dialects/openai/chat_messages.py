@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BeforeValidator, Field
 
 from inference.errors import InvalidRequest
-from serving.gateway.dialects.all_or_nothing import ResponseMessage
+from serving.gateway.dialects.all_or_nothing import ResponseMessage, SparseMessage
 from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
 from triptych.messages import MAX_CHOICES, ClosedMessage, NewTokens, Regex, TopLogProbs, optional
 from triptych.messages import Choice as AllowedText
@@ -215,15 +215,11 @@ class ChatCompletion(ResponseMessage):
     usage: CompletionUsage
 
 
-class Delta(ResponseMessage):
+class Delta(SparseMessage):
     """What a chunk adds to the answer; clients merge deltas, so absent fields are left out."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
-
-    @model_serializer(mode="wrap")
-    def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in serialize(self).items() if value is not None}
 
 
 class ChunkChoice(ResponseMessage):

@@ -24,7 +24,7 @@ from inference.errors import Overloaded
 from serving.gateway.admission.admission import Admission
 from serving.gateway.admission.auth import KEY, ApiKey
 from serving.gateway.server.shared_counts import Field, Segment, SharedCounts
-from serving.gateway.server.worker_process import ABORT, DRAIN, Start
+from serving.gateway.server.worker_process import ABORT, DRAIN, Start, segment_of
 
 KEYS = 65
 """Rows for the keys of a worker."""
@@ -84,7 +84,7 @@ def stand_in() -> int:
     behaviour = Path("behaviour").read_text()
     if behaviour == "fails":
         return 1
-    segment = start.segment()
+    segment = segment_of(start.settings, start.folder)
     signal.signal(signal.SIGUSR2, lambda *_: _log(f"stacks of {start.number}"))
     segment.words[segment.place(start.number, Field.REQUESTS)] = 5
     given = b""

@@ -20,14 +20,14 @@ from serving.gateway.requests.plan_runner import CallRunner
 from serving.gateway.triton_client import endpoint, pool
 from serving.gateway.triton_client.endpoint import (
     PREFIX_TOKENS,
-    AddressSource,
+    Address,
     Endpoint,
     Share,
     choose,
 )
 from serving.gateway.triton_client.pool import TritonPool
 from serving.gateway.triton_client.retry_policy import Act, RetryPolicy
-from serving.gateway.triton_client.server import Liveness
+from serving.gateway.triton_client.triton_inference import Liveness
 from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference, FakeStats
 from tests.serving.waiting import Clock, until
@@ -114,7 +114,7 @@ class Servers:
     def __init__(self, *names: str, lookup: endpoint.Lookup = endpoint.look_up) -> None:
         self.metrics = Metrics()
         self.by_name: dict[str, FakeServer] = {}
-        sources = [AddressSource(f"{name}:1") for name in names]
+        sources = [Address(f"{name}:1") for name in names]
         self.pool = TritonPool(sources, self.metrics, connect=self._connect, lookup=lookup)
         self.pool.start()
         self.recovering = self._runner(5.0)
@@ -580,8 +580,8 @@ async def test_calls_of_a_version_go_where_it_is_loaded(make: Make) -> None:
 def test_only_names_are_looked_up() -> None:
     fixed = ("127.0.0.1:8001", "[::1]:8001", "localhost:8001", "dns://10.0.0.2/triton:8001")
     fixed += ("dns:///triton:8001", "unix:/run/triton", "unix:triton")
-    assert not any(AddressSource(each).is_name for each in fixed)
-    name = AddressSource("triton-headless:8001", "triton-headless:8002")
+    assert not any(Address(each).is_name for each in fixed)
+    name = Address("triton-headless:8001", "triton-headless:8002")
     assert name.is_name
     assert name.at("10.0.0.7").grpc == "10.0.0.7:8001"
     assert name.at("10.0.0.7").metrics == "10.0.0.7:8002"

@@ -26,8 +26,7 @@ from serving.gateway.triton_client import endpoint, pool, retry_policy
 from serving.gateway.triton_client.endpoint import Share
 from serving.gateway.triton_client.pool import Work
 from serving.gateway.triton_client.retry_policy import KEEP_S, MAX_CALLS, Quarantine
-from serving.gateway.triton_client.server import GONE
-from serving.gateway.triton_client.triton_inference import RestartWatcher, TritonInference
+from serving.gateway.triton_client.triton_inference import GONE, RestartWatcher, TritonInference
 from serving.ports import free_ports
 from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference, Gateway, MakeGateway, pool_of

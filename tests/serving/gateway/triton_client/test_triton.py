@@ -22,9 +22,8 @@ from inference.errors import (
 )
 from inference.generation import Hypothesis, Overrides, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall
-from serving.gateway.triton_client.server import Liveness
 from serving.gateway.triton_client.stream_pool import MAX_SEQUENCES
-from serving.gateway.triton_client.triton_inference import TritonInference, from_triton
+from serving.gateway.triton_client.triton_inference import Liveness, TritonInference, from_triton
 from tests.serving.waiting import until
 
 TYPES = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "object": "BYTES", "uint8": "UINT8"}
