@@ -29,8 +29,8 @@ from triptych.operation import (
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 _JITTER = random.Random()
-"""A generator of its own: `random.seed` of a program neither repeats its waits in every process, nor
-do they change the numbers that it draws."""
+"""A generator of its own: `random.seed` of a program does not repeat the waits in every process,
+and waits do not change the numbers that it draws."""
 
 
 @dataclass(frozen=True)
