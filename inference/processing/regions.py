@@ -90,9 +90,7 @@ def _open(data: bytes) -> ZipFile:
     return ZipFile(io.BytesIO(data))
 
 
-def _array(
-    archive: ZipFile, name: str, sizes: tuple[int | None, int], regions: Regions
-) -> Floats:
+def _array(archive: ZipFile, name: str, sizes: tuple[int | None, int], regions: Regions) -> Floats:
     """An array of a file as float32.
 
     Args:
@@ -113,10 +111,12 @@ def _values(
     start = io.BytesIO(member.read(_HEADER_BYTES))
     shape, is_fortran, dtype = _HEADERS[npy.read_magic(start)](start)
     wanted = sizes[0] or (shape or (0,))[0], sizes[1]
-    if shape != wanted or not shape[0]:
+    if shape != wanted or shape[0] < 1:
         raise UnsupportedImage(f"{name} of regions is {shape}: {_explain(regions)}")
     if shape[0] > regions.most:
-        raise PayloadTooLarge(f"the picture has {shape[0]} regions: at most {regions.most} are read")
+        raise PayloadTooLarge(
+            f"the picture has {shape[0]} regions: at most {regions.most} are read"
+        )
     if dtype.kind != "f" or dtype.itemsize not in _WIDTHS:
         raise UnsupportedImage(f"{name} of regions is {dtype}, not float16, float32 or float64")
     size = prod(shape) * dtype.itemsize

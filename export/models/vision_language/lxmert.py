@@ -66,7 +66,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     head_of(values, {"LxmertForQuestionAnswering": "classify"})
     # the two names that every file has stand for no answers
     count, names = reader.integer("num_qa_labels", ANSWERS), values.get("id2label")
-    if names is None or len(names) != count:
+    if names is None or (isinstance(names, Mapping) and len(names) != count):
         values = {"num_labels": count}
     return reader.read(
         Config,
@@ -100,7 +100,9 @@ class CrossLayer(nn.Module):
         super().__init__()
         self.cross = Attention(config.heads)
         self.cross_norm = nn.LayerNorm(config.width, eps=_EPSILON)
-        self.text, self.regions = make_encoder_blocks(replace(config, layers=2), is_norm_first=False)
+        self.text, self.regions = make_encoder_blocks(
+            replace(config, layers=2), is_norm_first=False
+        )
 
     def forward(self, text: Tensor, regions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """(B, T, D) right-padded, (B, R, D), (B,) → both sides."""
