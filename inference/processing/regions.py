@@ -1,4 +1,4 @@
-"""Regions that a detector found in a picture, from a `.npz` file, as LXMERT and VisualBERT read them.
+"""Regions that a detector found in a picture, from a `.npz` file.
 
 Anderson et al. 2018, "Bottom-Up and Top-Down Attention" (arXiv 1707.07998): a vector for each box.
 A file is a zip archive of arrays in numpy's format. Nothing of it is unpickled, and sizes are

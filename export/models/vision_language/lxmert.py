@@ -29,7 +29,6 @@ from export.config.weight_names import (
     Rename,
     bert_block,
     projections,
-    with_and_without,
 )
 from export.layers.attention.attention import Attention
 from export.layers.blocks import BASE, EncoderBlock, make_encoder_blocks
@@ -142,6 +141,7 @@ class Lxmert(nn.Module):
             replace(config, layers=config.region_layers), is_norm_first=False
         )
         self.layers = nn.ModuleList(CrossLayer(config) for _ in range(config.cross_layers))
+        del self.layers[-1].regions  # which no answer depends on
         self.pooler = nn.Linear(width, width)
         inner = nn.Linear(width, 2 * width), nn.GELU(), nn.LayerNorm(2 * width, eps=_EPSILON)
         self.head = nn.Sequential(*inner, nn.Linear(2 * width, answers))
@@ -197,7 +197,9 @@ NAMES: Names = {
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     heads = {f"answer_head.logit_fc.{n}": f"head.{n}" for n in (0, 2, 3)}
-    return Rename(Rename(NAMES).prefixed("lxmert.", "") | heads)
+    last = f"encoder.x_layers.{config.cross_layers - 1}"
+    names = NAMES | dict.fromkeys(bert_block(last, "", _side("visn")))
+    return Rename(Rename(names).prefixed("lxmert.", "") | heads)
 
 
 # ---------------------------------------------------------------------------------------- graphs

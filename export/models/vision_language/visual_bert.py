@@ -2,17 +2,17 @@
 
 Paper: Li et al. 2019, "VisualBERT: A Simple and Performant Baseline for Vision and Language", §3
 (arXiv 1908.03557).
-Checkpoints: `model_type: visual_bert` of `VisualBertForQuestionAnswering` (`uclanlp/visualbert-vqa`)
-and `VisualBertForVisualReasoning` (`uclanlp/visualbert-nlvr2`, both pictures' regions in one file),
-and a detector's regions beside each picture.
+Checkpoints: `model_type: visual_bert`, classes `VisualBertForQuestionAnswering`
+(`uclanlp/visualbert-vqa`) and `VisualBertForVisualReasoning` (`uclanlp/visualbert-nlvr2`: a file
+has the regions of both pictures, which `transformers` gives one type; the paper has two, §4.3).
 
 Legend: B batch, T text positions, R regions, F features of a region, C classes, D width.
 
 Differences from `transformers`: pictures of one call have equally many regions, so that there is no
 mask of them; texts are given with their lengths. Regions come first, which attention does not see.
 An answer is read at the last token but one of the text, the one in front of `[SEP]`: `transformers`
-gathers at the sum of the text's mask less 2, whatever the padding and the regions (without a mask it
-raises). A text of one token, where it raises too, is read at that one.
+gathers at the sum of the text's mask less 2, whatever the padding and the regions; without a mask
+it raises. A text of one token, where it raises too, is read at that one.
 """
 
 from __future__ import annotations

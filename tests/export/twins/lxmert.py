@@ -10,6 +10,6 @@ _ODD = ODD_TEXT | LABELS | {"hidden_act": "relu", "visual_feat_dim": 7, "type_vo
 TWIN = tiny_twin(
     "transformers:LxmertForQuestionAnswering",
     _PLAIN,
-    {"odd": _ODD | {"l_layers": 1, "r_layers": 2, "x_layers": 3}, "one": {"x_layers": 1}},
+    {"odd": _ODD | {"l_layers": 3, "r_layers": 1, "x_layers": 2}, "one": {"x_layers": 1}},
     outputs={"pair": "question_answering_score"},
 )

@@ -167,5 +167,5 @@ def test_regions_count_as_the_pixels_of_as_much_memory() -> None:
     assert 400_000 <= pixel_count(data, ImageLimits()) < 401_000
     assert pixel_count(data, ImageLimits(max_pixels=1000)) == 1000
     assert pixel_count(data[:-9], ImageLimits()) == 0
-    with pytest.raises(UnsupportedImage, match="an archive .* this model reads images, JPEG"):
+    with pytest.raises(UnsupportedImage, match=r"an archive .* this model reads images, JPEG"):
         decode_image(data)
