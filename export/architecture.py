@@ -123,6 +123,8 @@ class Architecture:
         tokenizer: How its text becomes ids; None for models without text.
         image_size: Configuration → (height, width) of its images, None for a checkpoint without
             images; None for models without images.
+        image_recipe: Configuration → the recipe of its images, where `config.json` has it and no
+            file of its own; `image_size` is then None.
         reads_text: Configuration → whether this checkpoint has the tokenizer, where its head
             decides.
         details: Network → further manifest fields.
@@ -148,6 +150,7 @@ class Architecture:
     graphs: Callable[[Any, ImageSpec | None], Graphs]
     tokenizer: Literal["sentencepiece_pair", "moses_pair", "tokenizers"] | None = "tokenizers"
     image_size: Callable[[Any], tuple[int, int] | None] | None = None
+    image_recipe: Callable[[Any], ImageSpec] | None = None
     reads_text: Callable[[Any], bool] = lambda config: True
     details: Callable[[Any], Mapping[str, Any]] = lambda network: {}
     tasks_of: Callable[[Any], Sequence[str]] | None = None

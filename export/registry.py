@@ -30,6 +30,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "paligemma": "export.models.vision_language.gemma_images:PALIGEMMA",
     "pix2struct": "export.models.captioners.pix2struct",
     "vilt": "export.models.vision_language.vilt",
+    "lxmert": "export.models.vision_language.lxmert",
+    "visual_bert": "export.models.vision_language.visual_bert",
     "clip": "export.models.dual_encoders.clip",
     "metaclip_2": "export.models.dual_encoders.clip:METACLIP_2",
     "chinese_clip": "export.models.dual_encoders.bert_clip:CHINESE_CLIP",
@@ -126,7 +128,6 @@ REFUSED = {  # `model_type` → why it is in no line above
     "gemma3n": "its layers have four residual streams (AltUp) and share keys and values, and its "
     "image tower is MobileNet-V5",
     "nllb-moe": "`transformers` computes two of its 128 experts, whatever the router chooses",
-    **dict.fromkeys(("lxmert", "visual_bert"), "it reads regions of a detector"),
 }
 
 

@@ -476,6 +476,14 @@ SHAPES: dict[str, Shape] = {
     "vilt-b32-finetuned-vqa": Shape(
         "ViltForQuestionAnswering", {"num_labels": 3129}, ("tokenizer", "vilt")
     ),
+    "lxmert-vqa-uncased": Shape(
+        "LxmertForQuestionAnswering", {"num_qa_labels": 3129}, ("tokenizer",)
+    ),
+    "visualbert-vqa": Shape(
+        "VisualBertForQuestionAnswering",
+        {"num_labels": 3129, "visual_embedding_dim": 2048},
+        ("tokenizer",),
+    ),
     "groupvit-gcc-yfcc": Shape(
         "GroupViTModel",
         {"text_config": {"bos_token_id": 1, "eos_token_id": 2}},

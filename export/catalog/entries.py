@@ -131,6 +131,8 @@ def _served_weights(
 ) -> list[list[nn.Parameter]]:
     """Weights of each graph that serving keeps loaded."""
     image, size = None, declared.size_of(config)
+    if declared.image_recipe is not None:
+        image = declared.image_recipe(config)
     if size is not None:
         image = ImageSpec(
             resize="exact",

@@ -94,7 +94,8 @@ class SourceModel:
             return limit_pixels(image_spec(self.checkpoint), self._max_pixels)
         if self._max_pixels is not None:
             raise CheckpointError("--max-pixels: this model reads no pictures")
-        return None
+        recipe = self.architecture.image_recipe
+        return recipe and recipe(self.configuration)
 
     @cached_property
     def preprocessing(self) -> Preprocessing:

@@ -100,6 +100,14 @@ class Probe:
             image[: len(places), -1, :2] = places
         return drawn
 
+    def regions(self, count: int, shape: Sequence[int], has_boxes: bool) -> NDArray[np.float32]:
+        """(count, R, 1, F or F + 4): what a detector's ReLU leaves, and perhaps boxes."""
+        drawn = self.random.standard_normal((count, *shape), np.float32).clip(min=0)
+        if has_boxes:
+            corners = self.random.random((2, count, *shape[:-1], 2), np.float32)
+            drawn[..., -4:-2], drawn[..., -2:] = corners.min(axis=0), corners.max(axis=0)
+        return drawn
+
     def pixel_mask(self, count: int, height: int, width: int) -> NDArray[np.bool_]:
         """(count, height, width): True where the image is, at the upper left of its canvas."""
         heights, widths = self.lengths(height, count), self.lengths(width, count)[::-1]
@@ -138,7 +146,11 @@ def stateless_feeds(
     for port in graph.inputs:
         if port.role is Role.PIXELS:
             size = stateless_shape(port, manifest, count, length)
-            has_places = manifest.image is not None and manifest.image.resize == "patches"
+            image = manifest.image
+            if image is not None and image.regions is not None:
+                feeds[port.name] = probe.regions(count, size, image.regions.has_boxes)
+                continue
+            has_places = image is not None and image.resize == "patches"
             draw = probe.patches if has_places else probe.pixels
             feeds[port.name] = draw(count, size).astype(port.dtype)
         elif port.role is Role.TOKENS:
@@ -180,7 +192,9 @@ def stateless_shape(port: Tensor, manifest: Manifest, count: int, length: int) -
         return [int(size) for size in port.shape[1:]]
     assert manifest.image is not None
     height, width, channels = manifest.image.shape
-    return [height + 5 * length, width + 11 * (count - 1), channels]
+    if manifest.image.regions is None:
+        width += 11 * (count - 1)
+    return [height + 5 * length, width, channels]
 
 
 def comparable(graph: Graph, outputs: Feeds, vocabulary: int) -> Feeds:

@@ -157,16 +157,28 @@ class Patches(Frozen):
     else sides are rounded down, and grey levels have fractions, as Pix2Struct reads them."""
 
 
+class Regions(Frozen):
+    """Regions of a picture that a detector found (`inference/processing/regions.py`)."""
+
+    features: int = Field(ge=1)
+    """F, of a region's vector."""
+    has_boxes: bool
+    """Whether its box is read, too."""
+    most: int = Field(default=1024, ge=1)
+    """Regions of a picture."""
+
+
 class ImageSpec(Frozen):
     """How a decoded RGB picture becomes (height, width, 3). Normalising is in the graph."""
 
-    resize: Literal["exact", "shortest_edge", "fit", "padded", "patches"]
+    resize: Literal["exact", "shortest_edge", "fit", "padded", "patches", "regions"]
     size: tuple[int, int]
     """exact: (height, width). shortest_edge: both numbers are the edge. fit: (height, width), of
     which the smaller becomes the shorter edge; then the picture is shrunk until it fits, and padded
     with black around it. padded: (height, width) of a square that the picture and black below or
     right of it make; `resample` is not used (`inference/processing/padded_image.py`). patches: the
-    number of patches, and the pixels of one and a further one that holds its place."""
+    number of patches, and the pixels of one and a further one that holds its place. regions: there
+    is no picture, but a file of a detector's regions; a usual number of them, and 1."""
     is_turned: bool = False
     """fit: a picture that is wide where `size` is high, or high where it is wide, is first turned
     by 90 degrees, clockwise."""
@@ -194,22 +206,27 @@ class ImageSpec(Frozen):
     """edges: what both sides are then rounded down to multiples of, as ViLT's are."""
     patches: Patches | None = None
     """patches: what they are."""
+    regions: Regions | None = None
+    """regions: what they are."""
 
     @property
     def dtype(self) -> Literal["uint8", "float32"]:
         """Of the pixels, 0 to 255: a padded picture has fractions of grey levels.
 
-        Patches have places, and may be normalised.
+        Patches have places, and may be normalised; regions have features.
         """
-        return "float32" if self.resize in ("padded", "patches") else "uint8"
+        return "float32" if self.resize in ("padded", "patches", "regions") else "uint8"
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Shape of one prepared picture: (height, width, 3).
 
-        Of one in tiles, shape of a tile; of a canvas, shape of the smallest one.
+        Of one in tiles, shape of a tile; of a canvas, shape of the smallest one; of a usual number
+        of regions, (R, 1, F), or (R, 1, F + 4) with boxes.
         """
         height, width = self.crop or self.size
+        if self.regions is not None:
+            return height, width, self.regions.features + 4 * self.regions.has_boxes
         return height * (1 + isinstance(self.tiles, Resolutions)), width, 3
 
 

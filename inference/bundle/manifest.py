@@ -36,7 +36,8 @@ class Role(StrEnum):
     A stateless graph takes TOKENS (B, T) with LENGTHS (B,), PIXELS (B, height, width, 3), or both,
     and returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION, or of each of N regions of an image
     its box and what scores it; of PIXELS with CONDITIONS it returns MASKS. PIXELS of videos are (B,
-    frames, height, width, 3), and their HIDDEN may change CONDITIONS into other EMBEDDINGs. A graph
+    frames, height, width, 3), and their HIDDEN may change CONDITIONS into other EMBEDDINGs; of R
+    regions that a detector found they are (B, R, 1, F): features, perhaps a box behind. A graph
     that scores the vocabulary at single positions takes POSITIONS and CHOICES too, and returns
     TOP_TOKENS, TOP_SCORES and CHOICE_SCORES: the vocabulary-wide scores stay inside.
     """

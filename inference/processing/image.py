@@ -21,6 +21,7 @@ from inference.bundle.inputs import ImageSpec
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
 from inference.processing.flattened_patches import flatten
 from inference.processing.padded_image import pad_and_resize
+from inference.processing.regions import count_pixels, is_archive
 
 Pixels = npt.NDArray[np.uint8 | np.float32]
 """As `ImageSpec.dtype` says."""
@@ -82,7 +83,12 @@ def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
 
 
 def pixel_count(data: bytes, limits: ImageLimits) -> int:
-    """Pixels of an image by its header; 0 of one that `decode_image` refuses by it."""
+    """Pixels of an image by its header; 0 of one that `decode_image` refuses by it.
+
+    Of a file of regions, those that would take as much memory.
+    """
+    if is_archive(data):
+        return min(count_pixels(data), limits.max_pixels)
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         _check_size(image.size, limits)
@@ -254,6 +260,8 @@ def _explain_refusal(data: bytes) -> str:
                 f"a video ({kind}), not an image: split it with `ffmpeg -i VIDEO -vf fps=1 "
                 "frame-%03d.jpg` and send the frames as images"
             )
+    if is_archive(data):
+        return f"an archive (.npz or .zip): this model reads images, {', '.join(FORMATS)}"
     return f"not an image of these formats: {', '.join(FORMATS)}"
 
 

@@ -32,6 +32,7 @@ from inference.processing.image import (
     prepare_image,
     resized,
 )
+from inference.processing.regions import read_regions
 
 MOST_PIXELS_A_SIDE = 4096
 """Of an image in tiles, whatever its recipe says, as in `transformers`."""
@@ -93,14 +94,17 @@ class PreparedImage:
 def read_image(
     data: bytes, limits: ImageLimits, spec: ImageSpec, header: str | None = None
 ) -> PreparedImage:
-    """An image file as the array that a model takes.
+    """An image file, or a file of its regions, as the array that a model takes.
 
     Args:
         header: Drawn above the image.
 
     Raises:
-        ServingError: see `decode_image`, `with_header` and `prepare_image`.
+        ServingError: see `decode_image`, `with_header`, `prepare_image` and `read_regions`.
     """
+    if spec.regions is not None:
+        found = read_regions(data, spec.regions)
+        return PreparedImage(found, (1, len(found)))
     image = decode_image(data, limits)
     if spec.pixels is not None:
         size = size_within(image.size, spec.pixels)

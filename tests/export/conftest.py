@@ -103,6 +103,7 @@ SIBLINGS = {
     *("megatron-bert", "roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
     *("siglip2", "metaclip_2", "chinese_clip", "altclip", "align", "vilt", "groupvit"),
+    *("lxmert", "visual_bert"),
     *(
         "translator",
         "transformer",
@@ -129,6 +130,7 @@ with `transformers`, and traced where they can be; their graphs are for `make te
 TRACED = {
     *("gpt_neo", "opt", "gemma2", "albert", "modernbert", "dinov2", "siglip", "owlv2"),
     *("siglip2", "owlvit", "swin", "xlnet", "starcoder2", "align", "vilt", "groupvit"),
+    *("lxmert", "visual_bert"),
 }
 """Siblings that have a form of their own, traced in `make test`, which takes a third of an export.
 A trace of a decoder with a source refuses other sizes, for example as many positions as the source

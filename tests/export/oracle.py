@@ -33,7 +33,12 @@ from tests.export.models.interleaved import (
     prompt_inputs,
     types_of_tokens,
 )
-from tests.export.sources import flattened_patches, random_patches, spatial_patches
+from tests.export.sources import (
+    flattened_patches,
+    random_patches,
+    region_inputs,
+    spatial_patches,
+)
 from tests.export.step_calls import StepCalls, feeds, outputs_of, prefill, teacher_forced
 from tests.export.twins import twin_of
 
@@ -140,6 +145,8 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         by_role[Role.PIXELS] = torch.randint(
             0, 256, (len(lengths), *image.shape), generator=generator, dtype=torch.uint8
         )
+        if image.regions is not None:
+            by_role[Role.PIXELS] = torch.rand((len(lengths), *image.shape), generator=optional)
     for lowering in graphs.lowerings.values():
         for role in (Role.CONDITIONS, Role.HIDDEN):
             port = lowering.graph.input(role)
@@ -325,6 +332,8 @@ def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) 
 
 def pixel_inputs(pixels: Tensor, image: ImageSpec | None) -> dict[str, Tensor]:
     """Images of a stateless model under their names in `transformers`."""
+    if image is not None and image.regions is not None:
+        return region_inputs(pixels, image.regions)
     if image is not None and image.resize == "patches":
         return spatial_patches(pixels, image)
     return {"pixel_values": normalised(pixels, image)}

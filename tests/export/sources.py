@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from inference.bundle.inputs import ImageSpec, PatchGrid
+from inference.bundle.inputs import ImageSpec, PatchGrid, Regions
 from inference.bundle.manifest import Bundle, Role
 
 _GRIDS = ((3, 4), (2, 5), (1, 1), (7, 1))
@@ -43,6 +43,14 @@ def spatial_patches(pixels: Tensor, image: ImageSpec) -> dict[str, Tensor]:
         "pixel_attention_mask": (places[..., 0] > 0).int(),
         "spatial_shapes": places[..., :2].amax(dim=1).long(),
     }
+
+
+def region_inputs(pixels: Tensor, regions: Regions) -> dict[str, Tensor]:
+    """The same of (B, R, 1, F) regions, or (B, R, 1, F + 4) with boxes."""
+    features, boxes = pixels.squeeze(2).tensor_split([regions.features], dim=-1)
+    if not regions.has_boxes:
+        return {"visual_embeds": features}
+    return {"visual_feats": features, "visual_pos": boxes}
 
 
 def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:

@@ -239,6 +239,68 @@ def test_images_with_texts_are_classified_as_by_transformers(
     assert len(found) == 4
 
 
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("lxmert", "odd"), ("lxmert", "plain"), ("visual_bert", "odd"), ("visual_bert", "plain")],
+)
+def test_regions_with_texts_are_classified_as_by_transformers(
+    name: str, config: str, tmp_path: Path
+) -> None:
+    """Pictures differ in their number of regions, texts in their length; others are refused."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    model = save(name, config, folder)
+    export(str(folder), repository=tmp_path / "repository")
+    bundle = newest_bundle(tmp_path / "repository", "folder")
+    loaded, random = load_model(bundle), np.random.default_rng(0)
+    assert loaded.image.regions is not None
+    arrays = [_random_regions(random, count, loaded.image.regions.features) for count in (1, 7, 36)]
+    files = [_npz(**each) for each in arrays]
+    given = [*files, encoded(noise(9, 9)), _npz(features=arrays[1]["features"][:, 1:])]
+    request = ClassifyRequest(
+        images=["beside"] * 5,
+        texts=[*QUESTIONS, QUESTIONS[0]],
+        top_k=9,
+        function_to_apply="none",
+    )
+    plan = TASKS["classify"].prepare(request, given, loaded)
+    models = bundle.folder.parent.parent
+    items = plan.finish([run(models, call) for call in plan.calls]).data
+    labels, tokenizer, found = (
+        loaded.sections["classify"].labels,
+        AutoTokenizer.from_pretrained(folder),
+        set(),
+    )
+    for item, each, text in zip(items, arrays, QUESTIONS, strict=False):
+        features, boxes = (torch.from_numpy(each[key])[None] for key in ("features", "boxes"))
+        fields = {"visual_feats": features, "visual_pos": boxes}
+        with torch.no_grad():
+            words = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+            answer = model(**words, **(fields if name == "lxmert" else {"visual_embeds": features}))
+        wanted = answer["question_answering_score" if name == "lxmert" else "logits"][0]
+        scores = {entry.label: entry.score for entry in item.labels}
+        ours = [scores[label] for label in labels]
+        np.testing.assert_allclose(ours, wanted, atol=TOLERANCE * wanted.abs().max())
+        found.add(round(ours[0], 3))
+    assert len(found) == 3
+    assert [item.error.type for item in items[3:]] == ["unsupported_image"] * 2
+    assert "this model reads a .npz" in items[3].error.message
+    both = ClassifyRequest(images=["beside"] * 2, texts=QUESTIONS[:1])
+    assert len(TASKS["classify"].prepare(both, files[:2], loaded).items) == 2
+
+
+def _random_regions(random: np.random.Generator, count: int, features: int) -> dict[str, Any]:
+    corners = np.sort(random.random((count, 2, 2), np.float32), axis=1)
+    values = random.random((count, features), np.float32)
+    return {"features": values, "boxes": corners.reshape(count, 4)}
+
+
+def _npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
 def test_vectors_of_blip_are_those_of_its_contrastive_score(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -110,18 +110,20 @@ def tiny_twin(
     references: Mapping[str, str] | None = None,
     untied: Mapping[str, tuple[str, ...]] | None = None,
     heads: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str] | None = None,
 ) -> Twin:
     """A twin of one small configuration, "plain", and of changes to it.
 
     Args:
         heads: As `references`, of configurations that name the class.
+        outputs: As of `Twin`.
     """
     configs = {"plain": base, **{name: {**base, **each} for name, each in changes.items()}}
     heads = heads or {}
     for name, head in heads.items():
         configs[name] = {**configs[name], "architectures": [head.partition(":")[2]]}
     references = {**(references or {}), **heads}
-    return Twin(reference, configs, references=references, untied=untied or {})
+    return Twin(reference, configs, outputs or {}, references, untied=untied or {})
 
 
 def twin_with_heads(

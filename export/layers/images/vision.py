@@ -26,6 +26,8 @@ def pixels_port(image: ImageSpec, *, has_many: bool = False, has_sizes: bool = F
         has_sizes: Height and width are dynamic.
     """
     size = ("height", "width", 3) if has_sizes else image.shape
+    if image.regions is not None:
+        size = ("height", *image.shape[1:])
     shape = ("B", "I", *size) if has_many else ("B", *size)
     return Port(name="pixels", dtype=image.dtype, shape=shape, role=Role.PIXELS)
 

@@ -254,13 +254,20 @@ class MegatronEncoder(Encoder):
 # -------------------------------------------------------------------------------------- families
 
 HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS, HeadKind.ANSWER)
-EMBEDDINGS: Names = {
-    "embeddings.word_embeddings": "encoder.tokens",
-    "embeddings.position_embeddings": "encoder.positions",
-    "embeddings.token_type_embeddings": "encoder.segments",
-    "embeddings.LayerNorm": "encoder.norm",
-    "embeddings.position_ids": None,
-}
+
+
+def embedding_names(theirs: str, ours: str) -> Names:
+    """The embeddings' table."""
+    return {
+        f"{theirs}.word_embeddings": f"{ours}.tokens",
+        f"{theirs}.position_embeddings": f"{ours}.positions",
+        f"{theirs}.token_type_embeddings": f"{ours}.segments",
+        f"{theirs}.LayerNorm": f"{ours}.norm",
+        f"{theirs}.position_ids": None,
+    }
+
+
+EMBEDDINGS = embedding_names("embeddings", "encoder")
 
 
 @dataclass(frozen=True, kw_only=True)

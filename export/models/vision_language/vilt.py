@@ -37,6 +37,7 @@ from export.layers.images.vision import (
     pixels_port,
     prepare_tower,
 )
+from export.models.dual_encoders.clip import TEXTS
 from export.models.encoders import bert
 from export.models.vision import vit
 from export.text_encoders.heads import HeadConfig, HeadKind
@@ -138,14 +139,9 @@ class Vilt(AnySizeTower):
 
 # ----------------------------------------------------------------------------------------- names
 
-_WORDS = "embeddings.text_embeddings"
 NAMES: Names = {
     **{name: ours for name, ours in vit.VIT_NAMES.items() if name.startswith("encoder.")},
-    f"{_WORDS}.word_embeddings": "text.tokens",
-    f"{_WORDS}.position_embeddings": "text.positions",
-    f"{_WORDS}.token_type_embeddings": "text.segments",
-    f"{_WORDS}.LayerNorm": "text.norm",
-    f"{_WORDS}.position_ids": None,
+    **bert.embedding_names("embeddings.text_embeddings", "text"),
     "embeddings.cls_token": "class_token",
     "embeddings.patch_embeddings.projection": "patches.projection",
     "embeddings.position_embeddings": WeightLayout(("positions.weight",), is_squeezed=True),
@@ -167,24 +163,25 @@ def rename(config: Config) -> Rename:
 def graphs(model: Vilt, image: ImageSpec | None) -> Graphs:
     """One graph (B, height, width and T dynamic)."""
     image = prepare_tower(model, image)
-    inputs = (
-        pixels_port(image, has_sizes=True),
-        Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
-        Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
-    )
+    patch = model.patches.projection.kernel_size[0]
+    sizes = {"height": 3 * patch + 1, "width": 5 * patch + 2}
+    return pair_graphs(model, pixels_port(image, has_sizes=True), sizes)
+
+
+def pair_graphs(model: Any, pixels: Port, traced_sizes: Mapping[str, int]) -> Graphs:
+    """The graph of a classifier of images with texts."""
     labels = model.head_config.labels
     logits = Port(name="logits", dtype="float32", shape=("B", len(labels)), role=Role.LOGITS)
-    patch = model.patches.projection.kernel_size[0]
     lowering = Lowering(
         model,
-        Graph(file="model.onnx", inputs=inputs, outputs=(logits,)),
-        traced_sizes={"T": 9, "height": 3 * patch + 1, "width": 5 * patch + 2},
+        Graph(file="model.onnx", inputs=(pixels, *TEXTS), outputs=(logits,)),
+        traced_sizes={"T": 9, **traced_sizes},
     )
     vocabulary = model.text.tokens.num_embeddings
     return Graphs({"pair": lowering}, parts={"pair": ""}, source_vocabulary=vocabulary)
 
 
-def classify_section(model: Vilt, checkpoint: Checkpoint) -> dict[str, Any]:
+def classify_section(model: Any, checkpoint: Checkpoint) -> dict[str, Any]:
     """The classes, and what makes scores of their logits."""
     head = model.head_config
     return {"labels": head.labels, "activation": head.activation}

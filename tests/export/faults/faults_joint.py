@@ -30,11 +30,13 @@ from export.models.vision import vit
 from export.models.vision_language import (
     idefics3,
     internvl,
+    lxmert,
     mllama,
     perceiver_resampler,
     qwen2_vl,
     qwen3_vl,
     vilt,
+    visual_bert,
 )
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from export.models.vision_language.qwen2_vl import SquareEmbedding
@@ -616,6 +618,61 @@ VILT: dict[str, Fault] = {
 }
 
 
+LXMERT: dict[str, Fault] = {
+    "the last layer does not read regions": replaced(
+        lxmert.CrossLayer, "first", lambda own, text, regions, lengths: text[:, :1]
+    ),
+    "regions read padding": replaced(
+        lxmert.CrossLayer,
+        "forward",
+        lambda own, text, regions, lengths: (
+            own.text(own.read(text, regions), lengths),
+            own.regions(own.read(regions, text)),
+        ),
+    ),
+    "boxes are not read": change(lambda net: net.box_projection.weight.zero_()),
+    "features and boxes have each other's norm": swapped("", "feature_norm", "box_norm"),
+    "sides have each other's block": swapped("layers.0", "text", "regions"),
+    "the second side reads what the first has read": replaced(
+        lxmert.CrossLayer, "forward", lambda own, *given: _one_by_one(own, *given)
+    ),
+    "the head's norm is missing": change(lambda net: net.head.__setitem__(2, nn.Identity())),
+}
+
+
+def _one_by_one(own: Any, text: Tensor, regions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    read = own.read(text, regions)
+    return own.text(read, lengths), own.regions(own.read(regions, read, lengths))
+
+
+VISUAL_BERT: dict[str, Fault] = {
+    "the last token answers": replaced(
+        visual_bert.VisualBert,
+        "forward",
+        lambda own, pixels, ids, lengths: _answer_at(own, pixels, ids, lengths, lengths - 1),
+    ),
+    "the first token answers": replaced(
+        visual_bert.VisualBert,
+        "forward",
+        lambda own, pixels, ids, lengths: _answer_at(own, pixels, ids, lengths, lengths * 0),
+    ),
+    "regions have the type of words": change(
+        lambda net: net.region_types.weight.copy_(net.region_types.weight.roll(1, 0))
+    ),
+    "regions have the position of words": change(
+        lambda net: net.region_positions.weight.copy_(net.text.positions.weight)
+    ),
+}
+
+
+def _answer_at(own: Any, pixels: Tensor, ids: Tensor, lengths: Tensor, place: Tensor) -> Tensor:
+    regions = own.embed_regions(pixels)
+    x = torch.cat([regions, own.text.embed(ids, None)], dim=1)
+    for block in own.blocks:
+        x = block(x, lengths + regions.shape[1])
+    return own.head(x[torch.arange(len(x)), place.long() + regions.shape[1]])
+
+
 def _image_first(own: Any, pixels: Tensor, token_ids: Tensor) -> Tensor:
     image = own.embed_image(pixels) + own.kinds.weight[1]
     text = own.text.embed(token_ids, None) + own.kinds.weight[0]
@@ -672,6 +729,8 @@ VIDEO: dict[str, Fault] = {
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("xclip", EXPORTED): VIDEO,
     ("vilt", "odd"): VILT,
+    ("lxmert", "odd"): LXMERT,
+    ("visual_bert", "odd"): VISUAL_BERT,
     ("blip", "odd"): BLIP,
     ("blip", "retrieval"): RETRIEVAL,
     ("git", "odd"): GIT,

@@ -157,6 +157,22 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"modality_type_vocab_size": 1}, "modality_type_vocab_size must be a whole number ≥ 2"),
         ({"image_size": [32, 32]}, "image_size must be a whole number"),
     ],
+    "lxmert plain": [
+        ({"architectures": ["LxmertForPreTraining"]}, "supported are: LxmertForQuestionAnswering"),
+        ({"visual_pos_dim": 5}, "visual_pos_dim = 5 is not supported, only 4 is"),
+        ({"x_layers": 0}, "x_layers must be a whole number ≥ 1"),
+        ({"visual_feat_dim": "7"}, "visual_feat_dim must be a whole number"),
+        ({"num_qa_labels": 1_000_001}, "over 1000000 classes"),
+        ({"id2label": 9}, "id2label must name the classes, not 9"),
+    ],
+    "visual_bert plain": [
+        *(
+            ({"architectures": [f"VisualBertFor{head}"]}, f"VisualBertFor{head} is not supported")
+            for head in ("MultipleChoice", "RegionToPhraseAlignment", "PreTraining")
+        ),
+        ({"bypass_transformer": True}, "bypass_transformer = True is not supported"),
+        ({"type_vocab_size": 1}, "type_vocab_size must be a whole number ≥ 2"),
+    ],
     "vision-encoder-decoder trocr": [
         ({"encoder": {"model_type": "beit"}}, "encoder: model_type 'beit' is not supported"),
         ({"decoder": {"model_type": "xlnet"}}, "decoder: model_type 'xlnet' is not supported"),

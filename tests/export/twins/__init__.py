@@ -133,6 +133,8 @@ def image_recipe(declared: Architecture, name: str, config: Any) -> ImageSpec | 
     Args:
         config: What `read_config` made of it.
     """
+    if declared.image_recipe is not None:
+        return declared.image_recipe(config)
     size = declared.size_of(config)
     if size is None:
         return None
