@@ -4,7 +4,8 @@ Where a change needs more, the bound is raised in that change, which says why. T
 its documents and heads, the formats of translators, translation through a language in between,
 pictures with texts in `classify`, recovery of many processes, timm's folders and 37 types of models
 took 8,100 lines of product. A detector's regions as `.npz` files, with LXMERT and VisualBERT, which
-read them, took 470 more and 420 of tests. The sizes to come to are 78,000 lines of product and 66,000 of tests.
+read them, took 470 more and 420 of tests. The sizes to come to are 78,000 lines of product and
+66,000 of tests.
 """
 
 from __future__ import annotations

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import io
 from math import prod
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib import format as npy
+from numpy.lib import format as numpy_format
 
 from inference.bundle.inputs import Regions
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
 
 Floats = npt.NDArray[np.float32]
+npy: Any = numpy_format  # which has no types
 
 _ZIP, _LISTED = b"PK\x03\x04", b"PK\x01\x02"
 _MOST_ARRAYS = 1000
