@@ -31,7 +31,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "pix2struct": "export.models.captioners.pix2struct",
     "vilt": "export.models.vision_language.vilt",
     "lxmert": "export.models.vision_language.lxmert",
-    "visual_bert": "export.models.vision_language.visual_bert",
+    "visual_bert": "export.models.vision_language.lxmert:VISUAL_BERT",
     "clip": "export.models.dual_encoders.clip",
     "metaclip_2": "export.models.dual_encoders.clip:METACLIP_2",
     "chinese_clip": "export.models.dual_encoders.bert_clip:CHINESE_CLIP",

@@ -3,7 +3,9 @@
 Where a change needs more, the bound is raised in that change, which says why. The task `answer`,
 its documents and heads, the formats of translators, translation through a language in between,
 pictures with texts in `classify`, recovery of many processes, timm's folders and 37 types of models
-took 8,100 lines of product. The sizes to come to are 78,000 lines of product and 66,000 of tests.
+took 8,100 lines of product. A detector's regions as `.npz` files, with LXMERT and VisualBERT, which
+read them, took 470 more and 420 of tests. The sizes to come to are 78,000 lines of product and
+66,000 of tests.
 """
 
 from __future__ import annotations
@@ -67,6 +69,6 @@ def test_tokens_leave_out_what_is_no_code() -> None:
 def test_the_project_does_not_grow() -> None:
     product, tests, everything = measure(*PRODUCT), measure("tests"), measure()
     print(f"product {product}\ntests {tests}\nall {everything}")
-    assert product.lines <= 105_200
-    assert tests.lines <= 101_000
-    assert everything.files <= 1_252
+    assert product.lines <= 105_670
+    assert tests.lines <= 101_420
+    assert everything.files <= 1_256

@@ -28,7 +28,7 @@ BEST_TOKENS = 100
 """Most tokens that a masked position can return."""
 FILE = "model.onnx"
 
-_TEXT = (
+TEXTS = (
     Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
     Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
 )
@@ -123,7 +123,7 @@ def _mask_filler(model: TextModel) -> Lowering:
     best = ("B", "M", filler.best)
     return _lowering(
         filler,
-        (*_TEXT, _POSITIONS, _CHOICES),
+        (*TEXTS, _POSITIONS, _CHOICES),
         Port(name="top_tokens", dtype="int64", shape=best, role=Role.TOP_TOKENS),
         Port(name="top_scores", dtype="float32", shape=best, role=Role.TOP_SCORES),
         Port(name="choice_scores", dtype="float32", shape=("B", "M", "N"), role=Role.CHOICE_SCORES),
@@ -133,7 +133,7 @@ def _mask_filler(model: TextModel) -> Lowering:
 def _inputs(encoder: TextEncoder, *, takes_pairs: bool) -> tuple[Port, ...]:
     """Segments are an input only where they can differ: a single text's are all 0."""
     has_segments = encoder.segment_types > 1 and (takes_pairs or encoder.marks_single_texts)
-    return (*_TEXT, _SEGMENTS) if has_segments else _TEXT
+    return (*TEXTS, _SEGMENTS) if has_segments else TEXTS
 
 
 def _logits(shape: tuple[int | str, ...]) -> Port:

@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import io
 from math import prod
-from typing import IO
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib import format as npy
+from numpy.lib import format as numpy_format
 
 from inference.bundle.inputs import Regions
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
 
 Floats = npt.NDArray[np.float32]
+npy: Any = numpy_format  # which has no types
 
 _ZIP, _LISTED = b"PK\x03\x04", b"PK\x01\x02"
 _MOST_ARRAYS = 1000
 """In a file: the list of millions would be read into memory."""
 _HEADER_BYTES = 1024
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_BYTES_A_PIXEL = 3
-_WIDTHS = (2, 4, 8)
-"""Bytes of a floating-point number."""
 
 
 def is_archive(data: bytes) -> bool:
@@ -62,7 +60,7 @@ def count_pixels(data: bytes) -> int:
     """The pixels that would take as much memory as a file's arrays; 0 of one that is refused."""
     try:
         with _open(data) as archive:
-            return sum(each.file_size for each in archive.infolist()) // _BYTES_A_PIXEL
+            return sum(each.file_size for each in archive.infolist()) // 3  # bytes
     except Exception:  # whatever it is, reading the file raises it again, with its reason
         return 0
 
@@ -91,36 +89,25 @@ def _open(data: bytes) -> ZipFile:
 
 
 def _array(archive: ZipFile, name: str, sizes: tuple[int | None, int], regions: Regions) -> Floats:
-    """An array of a file as float32.
-
-    Args:
-        sizes: Its shape; None: any number of regions.
-    """
+    """An array of that shape as float32; None: any number of regions."""
     file = f"{name}.npy"
     if file not in archive.namelist():
         raise UnsupportedImage(f"the file of regions has no array {name}: {_explain(regions)}")
     if archive.getinfo(file).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         raise UnsupportedImage("the file of regions must be written by numpy's savez")
     with archive.open(file) as member:
-        return _values(member, name, sizes, regions)
-
-
-def _values(
-    member: IO[bytes], name: str, sizes: tuple[int | None, int], regions: Regions
-) -> Floats:
-    start = io.BytesIO(member.read(_HEADER_BYTES))
-    shape, is_fortran, dtype = _HEADERS[npy.read_magic(start)](start)
-    wanted = sizes[0] or (shape or (0,))[0], sizes[1]
-    if shape != wanted or shape[0] < 1:
-        raise UnsupportedImage(f"{name} of regions is {shape}: {_explain(regions)}")
-    if shape[0] > regions.most:
-        raise PayloadTooLarge(
-            f"the picture has {shape[0]} regions: at most {regions.most} are read"
-        )
-    if dtype.kind != "f" or dtype.itemsize not in _WIDTHS:
-        raise UnsupportedImage(f"{name} of regions is {dtype}, not float16, float32 or float64")
-    size = prod(shape) * dtype.itemsize
-    values = start.read() + member.read(size + 1)  # to the end, where the checksum is compared
+        start = io.BytesIO(member.read(_HEADER_BYTES))
+        shape, is_fortran, dtype = _HEADERS[npy.read_magic(start)](start)
+        if shape != (sizes[0] or (shape or (0,))[0], sizes[1]) or shape[0] < 1:
+            raise UnsupportedImage(f"{name} of regions is {shape}: {_explain(regions)}")
+        if shape[0] > regions.most:
+            raise PayloadTooLarge(
+                f"a picture of {shape[0]} regions: at most {regions.most} are read"
+            )
+        if dtype.kind != "f" or dtype.itemsize > 8:
+            raise UnsupportedImage(f"{name} of regions is {dtype}, not float16, float32 or float64")
+        size = prod(shape) * dtype.itemsize
+        values = start.read() + member.read(size + 1)  # to the end, where the checksum is compared
     if len(values) != size:
         raise UnsupportedImage(f"{name} of regions is truncated or has more values than its shape")
     with np.errstate(over="ignore"):  # infinite values are refused

@@ -25,7 +25,7 @@ def pixels_port(image: ImageSpec, *, has_many: bool = False, has_sizes: bool = F
         has_many: (B, I, height, width, 3): each row has several images.
         has_sizes: Height and width are dynamic.
     """
-    size = ("height", "width", 3) if has_sizes else image.shape
+    size: tuple[int | str, ...] = ("height", "width", 3) if has_sizes else image.shape
     if image.regions is not None:
         size = ("height", *image.shape[1:])
     shape = ("B", "I", *size) if has_many else ("B", *size)

@@ -24,9 +24,9 @@ from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import BERT_ATTENTION, Names, bert_block, projections
 from export.layers.images.vision import pixels_port, prepare_tower
 from export.layers.qformer import QueryBlock, ReaderConfig
-from export.models.dual_encoders.clip import TEXTS
 from export.models.encoders import bert
 from export.models.vision import vit
+from export.text_encoders.declaration import TEXTS
 from export.text_encoders.heads import HeadConfig, HeadKind
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role

@@ -41,6 +41,7 @@ from export.models.detectors.grounding_dino_layers import (
     TextTower,
     sinusoids,
 )
+from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -154,8 +155,7 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
         )
     inputs = (
         pixels_port(image, has_sizes=True),
-        Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
-        Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
+        *TEXTS,
     )
     # no grid is one row or column: tracing takes a size of one for a constant
     height, width = (

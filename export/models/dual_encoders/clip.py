@@ -36,6 +36,7 @@ from export.layers.images.vision import (
     pixels_port,
     prepare_tower,
 )
+from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -285,13 +286,6 @@ def rename(config: Config) -> Rename:
 
 
 # ---------------------------------------------------------------------------------------- graphs
-
-
-TEXTS = (
-    Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
-    Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
-)
-"""Inputs of the text tower."""
 
 
 def graphs(model: Any, image: ImageSpec | None) -> Graphs:

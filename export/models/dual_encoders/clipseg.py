@@ -32,6 +32,7 @@ from export.layers.attention.heads import Heads
 from export.layers.blocks import BlockConfig, make_encoder_blocks
 from export.layers.images.vision import PixelNorm, interpolate_grid, patch_grid
 from export.models.dual_encoders import clip
+from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Limits, Role
 from inference.bundle.manifest import Tensor as Port
@@ -254,7 +255,7 @@ def rename(config: Config) -> Rename:
 def graphs(model: CLIPSeg, image: ImageSpec | None) -> Graphs:
     """One graph for images with texts' vectors (B and K), one for texts (B and T dynamic)."""
     width = model.text.projection.out_features
-    towers = clip.tower_graphs(model, image, clip.TEXTS, width)
+    towers = clip.tower_graphs(model, image, TEXTS, width)
     texts = Port(name="texts", dtype="float32", shape=("B", "K", width), role=Role.CONDITIONS)
     rows, columns = patch_grid(model.image.size, model.image.patch)
     height, wide = rows * _pixels(model, 0), columns * _pixels(model, 1)

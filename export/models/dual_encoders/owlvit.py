@@ -34,6 +34,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.images.vision import patch_grid
 from export.models.dual_encoders import clip
+from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -224,7 +225,7 @@ def head_names(theirs: str, ours: str) -> dict[str, Entry]:
 def graphs(model: OwlViT, image: ImageSpec | None) -> Graphs:
     """One graph for images, one for texts (B, and T of texts, dynamic)."""
     width = model.text.projection.out_features
-    towers = clip.tower_graphs(model, image, clip.TEXTS, width)
+    towers = clip.tower_graphs(model, image, TEXTS, width)
     given = towers.lowerings["image"].graph.inputs
     found: tuple[tuple[str, tuple[int, ...], Role], ...] = (
         ("boxes", (4,), Role.BOXES),

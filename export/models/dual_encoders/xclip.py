@@ -30,6 +30,7 @@ from export.config.weight_names import Entry, Rename, WeightLayout, projections
 from export.layers.attention.attention import CrossAttention, SelfAttention
 from export.layers.blocks import BASE, MLP, BlockConfig, EncoderBlock, make_encoder_blocks
 from export.models.dual_encoders import clip, clipseg
+from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -231,7 +232,7 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: XCLIP, image: ImageSpec | None) -> Graphs:
     """A graph for videos (B dynamic), one for texts (B and T), one for both's vectors (B and K)."""
-    towers = clip.tower_graphs(model, image, clip.TEXTS, model.text.projection.out_features)
+    towers = clip.tower_graphs(model, image, TEXTS, model.text.projection.out_features)
     video, text = towers.lowerings["image"], towers.lowerings["text"]
     (pixels,), (embedding,) = video.graph.inputs, video.graph.outputs
     shape = ("B", model.image.frames, *pixels.shape[1:])

@@ -1,15 +1,21 @@
-"""LXMERT: a text and a picture's regions, encoded apart and then by attention to each other.
+"""LXMERT and VisualBERT: a text and the regions of a picture, which a detector found.
 
-Paper: Tan and Bansal 2019, "LXMERT: Learning Cross-Modality Encoder Representations from
-Transformers", §2 (arXiv 1908.07490).
-Checkpoints: `model_type: lxmert` of `LxmertForQuestionAnswering` (`unc-nlp/lxmert-vqa-uncased`,
-`unc-nlp/lxmert-gqa-uncased`), and a detector's regions beside each picture.
+Papers: Tan and Bansal 2019, "LXMERT: Learning Cross-Modality Encoder Representations from
+Transformers", §2 (arXiv 1908.07490); Li et al. 2019, "VisualBERT: A Simple and Performant Baseline
+for Vision and Language", §3 (arXiv 1908.03557).
+Checkpoints: `model_type: lxmert`, class `LxmertForQuestionAnswering` (`unc-nlp/lxmert-vqa-uncased`,
+`unc-nlp/lxmert-gqa-uncased`); `visual_bert`, classes `VisualBertForQuestionAnswering`
+(`uclanlp/visualbert-vqa`) and `VisualBertForVisualReasoning` (`uclanlp/visualbert-nlvr2`: a file
+has the regions of both pictures, which `transformers` gives one type; the paper has two, §4.3).
 
 Legend: B batch, T text positions, R regions, F features of a region, C classes, D width.
 
 Differences from `transformers`: features and boxes are one input; pictures of one call have equally
-many regions, so that there is no mask of them; texts are given with their lengths. The answer
-depends on the text's first vector, so that the last layer computes it alone.
+many regions, so that there is no mask of them; texts are given with their lengths. The last layer
+computes the one vector that is read: of LXMERT the text's first one; of VisualBERT's answers that
+of the last token but one, in front of `[SEP]`: `transformers` gathers at the sum of the text's mask
+less 2, whatever the padding and the regions; without a mask it raises. A text of one token, where
+it raises too, is read at that one. VisualBERT's regions come first, which attention does not see.
 """
 
 from __future__ import annotations
@@ -18,25 +24,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs
 from export.checkpoint.labels import labels
 from export.config.config_reader import ConfigReader, key
-from export.config.weight_names import (
-    BERT_ATTENTION,
-    Names,
-    Rename,
-    bert_block,
-    projections,
-)
+from export.config.weight_names import BERT_ATTENTION, Names, Rename, bert_block, projections
 from export.layers.attention.attention import Attention
-from export.layers.blocks import BASE, EncoderBlock, make_encoder_blocks
+from export.layers.blocks import BASE, make_encoder_blocks
 from export.layers.images.vision import pixels_port
 from export.models.encoders import bert
 from export.models.vision_language.vilt import classify_section, pair_graphs
 from export.text_encoders.heads import HeadConfig, HeadKind
-from export.text_encoders.image_graphs import head_of
+from export.text_encoders.image_graphs import Head, head_of
 from inference.bundle.inputs import ImageSpec, Regions
 
 # ---------------------------------------------------------------------------------------- config
@@ -56,11 +57,7 @@ class Config(bert.Config):
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration; defaults are `transformers`' own.
-
-    Raises:
-        CheckpointError: another head, or values that we lack.
-    """
+    """The configuration; defaults are `transformers`' own. `CheckpointError`: what we lack."""
     reader = ConfigReader(values, defaults=BASE)
     head_of(values, {"LxmertForQuestionAnswering": "classify"})
     # the two names that every file has stand for no answers
@@ -76,17 +73,35 @@ def read_config(values: Mapping[str, Any]) -> Config:
     )
 
 
+QUESTION, REASONING = "VisualBertForQuestionAnswering", "VisualBertForVisualReasoning"
+HEADS: Mapping[str, Head] = {QUESTION: "classify", REASONING: "classify"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisualBertConfig(bert.Config):
+    """The network and its classes."""
+
+    supported = bert.Config.supported | {"bypass_transformer": False}
+    segment_types: int = key("type_vocab_size", 2, least=2)
+    features: int = key("visual_embedding_dim", 512)
+    is_pooled: bool
+    """Whether the first token's vector is classified, behind a layer of its own."""
+
+
+def read_visual_bert(values: Mapping[str, Any]) -> VisualBertConfig:
+    """The configuration; defaults are `transformers`' own. Raises as `read_config`."""
+    name, _ = head_of(values, HEADS)
+    # the losses of both classes in `transformers` are of a softmax: KL divergence, cross-entropy
+    head = HeadConfig(HeadKind.SEQUENCE, labels(values), activation="softmax")
+    reader = ConfigReader(values, defaults=BASE)
+    return reader.read(VisualBertConfig, head=head, is_pooled=name == REASONING)
+
+
 def region_recipe(features: int, *, has_boxes: bool) -> ImageSpec:
     """The recipe of a model that reads regions."""
-    return ImageSpec(
-        resize="regions",
-        size=(USUAL_REGIONS, 1),
-        resample=0,
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
-        rescale=1.0,
-        regions=Regions(features=features, has_boxes=has_boxes),
-    )
+    unused: dict[str, Any] = {"resample": 0, "mean": (0, 0, 0), "std": (1, 1, 1), "rescale": 1}
+    regions = Regions(features=features, has_boxes=has_boxes)
+    return ImageSpec(resize="regions", size=(USUAL_REGIONS, 1), regions=regions, **unused)
 
 
 # --------------------------------------------------------------------------------------- network
@@ -99,6 +114,7 @@ class CrossLayer(nn.Module):
         super().__init__()
         self.cross = Attention(config.heads)
         self.cross_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.text: Any
         self.text, self.regions = make_encoder_blocks(
             replace(config, layers=2), is_norm_first=False
         )
@@ -110,15 +126,10 @@ class CrossLayer(nn.Module):
 
     def first(self, text: Tensor, regions: Tensor, lengths: Tensor) -> Tensor:
         """(B, T, D) right-padded, (B, R, D), (B,) → (B, 1, D): the text's first position."""
-        assert isinstance(self.text, EncoderBlock)
         return self.text.first(self.read(text, regions), lengths)
 
     def read(self, x: Tensor, source: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(B, …, D): one side, with what it reads of the other.
-
-        Args:
-            lengths: (B,), of the source, where it is padded.
-        """
+        """(B, …, D): one side, with what it reads of the other, whose padding `lengths` hide."""
         cross = self.cross
         mixed = cross.mix(cross.query(x), cross.key(source), cross.value(source), lengths)
         return self.cross_norm(x + cross.out(mixed))
@@ -153,8 +164,7 @@ class Lxmert(nn.Module):
             regions = block(regions)
         for layer in self.layers[:-1]:
             text, regions = layer(text, regions, lengths)
-        last = self.layers[-1]
-        assert isinstance(last, CrossLayer)
+        last: Any = self.layers[-1]
         return self.head(self.pooler(last.first(text, regions, lengths).squeeze(1)).tanh())
 
     def embed_regions(self, pixels: Tensor) -> Tensor:
@@ -162,6 +172,42 @@ class Lxmert(nn.Module):
         features, boxes = pixels.squeeze(2).split([self.features, _BOX], dim=-1)
         features = self.feature_norm(self.feature_projection(features))
         return (features + self.box_norm(self.box_projection(boxes))) / 2
+
+
+class VisualBert(nn.Module):
+    """Regions and text → logits of classes."""
+
+    def __init__(self, config: VisualBertConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.head_config = config.head
+        self.text = bert.Encoder(replace(config, layers=0))
+        self.projection = nn.Linear(config.features, width)
+        self.region_positions = nn.Embedding(config.positions, width)
+        self.region_types = nn.Embedding(config.segment_types, width)
+        self.blocks = make_encoder_blocks(config, is_norm_first=False)
+        self.pooler = nn.Linear(width, width) if config.is_pooled else None
+        self.head = nn.Linear(width, len(config.head.labels))
+
+    def forward(self, pixels: Tensor, token_ids: Tensor, lengths: Tensor) -> Tensor:
+        """(B, R, 1, F), (B, T) right-padded, (B,) → (B, C)."""
+        regions = self.embed_regions(pixels)
+        x = torch.cat([regions, self.text.embed(token_ids, None)], dim=1)
+        place = torch.zeros_like(lengths) if self.pooler else (lengths - 2).clamp(min=0)
+        lengths, place = lengths + regions.shape[1], place + regions.shape[1]
+        for block in self.blocks[:-1]:
+            x = block(x, lengths)
+        last: Any = self.blocks[-1]
+        read = x.gather(1, place.long()[:, None, None].expand(-1, -1, x.shape[2]))
+        attention = last.attention  # at one position, where nothing reads the others
+        mixed = attention.mix(attention.query(read), attention.key(x), attention.value(x), lengths)
+        read = last.finish(read, attention.out(mixed)).squeeze(1)
+        return self.head(self.pooler(read).tanh() if self.pooler else read)
+
+    def embed_regions(self, pixels: Tensor) -> Tensor:
+        """(B, R, 1, F) → (B, R, D): all of one type and position."""
+        x = self.projection(pixels.squeeze(2)) + self.region_types.weight[1]
+        return self.text.norm(x + self.region_positions.weight[0])
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -202,6 +248,21 @@ def rename(config: Config) -> Rename:
     return Rename(Rename(names).prefixed("lxmert.", "") | heads)
 
 
+VISUAL_BERT_NAMES: Names = {
+    **bert.embedding_names("embeddings", "text"),
+    **bert_block("encoder.layer.*", "blocks.*"),
+    "embeddings.visual_projection": "projection",
+    "embeddings.visual_position_embeddings": "region_positions",
+    "embeddings.visual_token_type_embeddings": "region_types",
+}
+
+
+def rename_visual_bert(config: VisualBertConfig) -> Rename:
+    """`transformers`' names → ours."""
+    names = VISUAL_BERT_NAMES | {"pooler.dense": "pooler" if config.is_pooled else None}
+    return Rename(Rename(names).prefixed("visual_bert.", "") | {"cls": "head"})
+
+
 # ---------------------------------------------------------------------------------------- graphs
 
 
@@ -219,4 +280,13 @@ ARCHITECTURE = Architecture(
     rename=rename,
     graphs=graphs,
     image_recipe=lambda config: region_recipe(config.features, has_boxes=True),
+)
+VISUAL_BERT = Architecture(
+    name="visual_bert",
+    tasks={"classify": classify_section},
+    read_config=read_visual_bert,
+    build=VisualBert,
+    rename=rename_visual_bert,
+    graphs=graphs,
+    image_recipe=lambda config: region_recipe(config.features, has_boxes=False),
 )

@@ -37,9 +37,9 @@ from export.layers.images.vision import (
     pixels_port,
     prepare_tower,
 )
-from export.models.dual_encoders.clip import TEXTS
 from export.models.encoders import bert
 from export.models.vision import vit
+from export.text_encoders.declaration import TEXTS
 from export.text_encoders.heads import HeadConfig, HeadKind
 from export.text_encoders.image_graphs import Head, head_of
 from inference.bundle.inputs import ImageSpec

@@ -36,7 +36,6 @@ from export.models.vision_language import (
     qwen2_vl,
     qwen3_vl,
     vilt,
-    visual_bert,
 )
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from export.models.vision_language.qwen2_vl import SquareEmbedding
@@ -633,26 +632,18 @@ LXMERT: dict[str, Fault] = {
     "boxes are not read": change(lambda net: net.box_projection.weight.zero_()),
     "features and boxes have each other's norm": swapped("", "feature_norm", "box_norm"),
     "sides have each other's block": swapped("layers.0", "text", "regions"),
-    "the second side reads what the first has read": replaced(
-        lxmert.CrossLayer, "forward", lambda own, *given: _one_by_one(own, *given)
-    ),
     "the head's norm is missing": change(lambda net: net.head.__setitem__(2, nn.Identity())),
 }
 
 
-def _one_by_one(own: Any, text: Tensor, regions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    read = own.read(text, regions)
-    return own.text(read, lengths), own.regions(own.read(regions, read, lengths))
-
-
 VISUAL_BERT: dict[str, Fault] = {
     "the last token answers": replaced(
-        visual_bert.VisualBert,
+        lxmert.VisualBert,
         "forward",
         lambda own, pixels, ids, lengths: _answer_at(own, pixels, ids, lengths, lengths - 1),
     ),
     "the first token answers": replaced(
-        visual_bert.VisualBert,
+        lxmert.VisualBert,
         "forward",
         lambda own, pixels, ids, lengths: _answer_at(own, pixels, ids, lengths, lengths * 0),
     ),

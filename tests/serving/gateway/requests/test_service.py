@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
+from inference.bundle.inputs import Regions
 from inference.errors import (
     DeadlineExceeded,
     Overloaded,
@@ -34,7 +37,14 @@ from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import merge
 from serving.gateway.requests.service import TIMEOUT_S, Service, TaskRequest
 from serving.settings.gateway_settings import GatewaySettings
-from tests.inference.tiny_models import WordTokenizer, image_file, segmenter, served
+from tests.inference.tiny_models import (
+    IMAGE,
+    WordTokenizer,
+    image_file,
+    picture_reader,
+    segmenter,
+    served,
+)
 from tests.serving import document_samples
 from tests.serving.gateway.conftest import (
     GREEDY,
@@ -553,6 +563,40 @@ async def test_texts_and_images_find_their_classifier(gateway: Gateway) -> None:
     answer = ClassifyResponse.model_validate_json(images.content)
     assert (answer.model, answer.data[0].labels[0].label) == ("tiny-pictures", "red")
     assert answer.data[0].attention is not None
+
+
+async def test_file_of_regions_takes_the_place_of_a_picture(make_gateway: MakeGateway) -> None:
+    """As a part of a form or in JSON; each model names what it reads in the place of the other."""
+    spec = IMAGE.model_copy(
+        update={"resize": "regions", "regions": Regions(features=3, has_boxes=False)}
+    )
+    models = [picture_reader(), picture_reader().model_copy(update={"name": "r", "image": spec})]
+    gateway = make_gateway([served(each, WordTokenizer()) for each in models])
+    file = io.BytesIO()
+    np.savez_compressed(file, features=np.array([[1, 2, 3], [3, 2, 1.5]], np.float16))
+    data, fields = file.getvalue(), {"texts": ["a b"], "function_to_apply": "none"}
+
+    async def ask(model: str, image: bytes, *, in_form: bool) -> httpx.Response:
+        given = fields | {"model": model, "top_k": 3}
+        if in_form:
+            parts = [("images", ("a.npz", image, "application/octet-stream"))]
+            return await gateway.http.post("/v1/classify", files=parts, data=given)
+        given |= {"images": [base64.b64encode(image).decode()]}
+        return await gateway.http.post("/v1/classify", json=given)
+
+    for in_form in (True, False):
+        response = await ask("r", data, in_form=in_form)
+        labels = ClassifyResponse.model_validate_json(response.content).data[0].labels
+        scores = [255 * each.score for each in sorted(labels, key=lambda each: each.label)]
+        assert scores == pytest.approx([3 * 2.25, 2, 2])  # of three tokens
+    for model, image, reason in (
+        ("r", image_file("red"), "this model reads a .npz file"),
+        ("r", data[:-9], "damaged or truncated"),
+        (models[0].name, data, "this model reads images"),
+    ):
+        response = await ask(model, image, in_form=False)
+        assert response.status_code == 415
+        assert reason in error_of(response)["message"]
 
 
 async def test_a_list_of_two_is_a_pair(gateway: Gateway) -> None:
