@@ -164,7 +164,7 @@ def test_enormous_number_of_layers_is_refused_before_they_are_built(
 WITHOUT_LAYERS = {"bahdanau", "show-and-tell", "show-attend-tell"}
 UNREAD = {(name, "num_layers") for name in ("swin", "swinv2")}
 UNREAD |= {(name, "max_window_layers") for name in ("qwen2", "qwen3", "smollm3")}
-UNREAD |= {("smollm3", "no_rope_layers"), ("lxmert", "num_hidden_layers")}  # flags; as `l_layers`
+UNREAD |= {("smollm3", "no_rope_layers"), ("lxmert", "num_hidden_layers")}  # others are read
 UNREAD |= {("switch_transformers", f"num_sparse_{side}_layers") for side in ("encoder", "decoder")}
 _OF_SPEECH = ("speech_encoder", "num_adapter", "t2u_encoder", "t2u_decoder")
 UNREAD |= {("seamless_m4t", f"{part}_layers") for part in _OF_SPEECH}
