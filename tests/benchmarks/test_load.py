@@ -87,7 +87,11 @@ def test_tokens_are_counted_whether_they_come_alone_or_together() -> None:
     assert tokens_of([TokenChunk((1,)), TokenChunk((2, 3)), object()]) == 3
 
 
-MESSAGES = (*openai.MESSAGES, *huggingface.MESSAGES, *libretranslate.MESSAGES)
+MESSAGES = (
+    *(route.body for route in openai.ROUTES),
+    *huggingface.MESSAGES,
+    *libretranslate.MESSAGES,
+)
 BODIES = {
     "openai/completions": "CompletionRequest",
     "openai/chat": "ChatCompletionRequest",
