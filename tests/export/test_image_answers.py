@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from export.pipeline.cli import export
+from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 from inference.engine.engine import decode
 from inference.engine.request import EngineRequest
@@ -111,6 +112,15 @@ LABELS = ["w12", "w40 w9 w33", "w20 w20", "w51 w13 w13 w8 w30"]
 TOLERANCE = 1e-5
 
 
+def _save_and_export(name: str, config: str, path: Path) -> tuple[Path, Any, Bundle]:
+    """The folder that `transformers` writes of a random checkpoint, its model, its bundle."""
+    folder = path / "folder"
+    folder.mkdir()
+    model = save(name, config, folder)
+    export(str(folder), repository=path / "repository")
+    return folder, model, newest_bundle(path / "repository", "folder")
+
+
 @pytest.mark.parametrize(
     ("name", "config"),
     [
@@ -122,11 +132,7 @@ TOLERANCE = 1e-5
     ],
 )
 def test_labels_are_ranked_as_by_transformers(name: str, config: str, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    model = save(name, config, folder)
-    export(str(folder), repository=tmp_path / "repository")
-    bundle = newest_bundle(tmp_path / "repository", "folder")
+    folder, model, bundle = _save_and_export(name, config, tmp_path)
     loaded, picture = load_model(bundle), blocks(np.random.default_rng(6))
     wanted = _logits(folder, model, picture)
 
@@ -142,11 +148,7 @@ def test_labels_are_ranked_as_by_transformers(name: str, config: str, tmp_path: 
 
 
 def test_pictures_of_any_aspect_are_scored_as_by_transformers(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    model = save("siglip2", "odd", folder)
-    export(str(folder), repository=tmp_path / "repository")
-    bundle = newest_bundle(tmp_path / "repository", "folder")
+    folder, model, bundle = _save_and_export("siglip2", "odd", tmp_path)
     loaded = load_model(bundle)
     pictures = [encoded(noise(*size)) for size in ((60, 44), (44, 60), (200, 9), (5, 5))]
     task, places = TASKS["zero-shot"], ["beside"] * len(pictures)
@@ -213,11 +215,7 @@ def test_images_with_texts_are_classified_as_by_transformers(
     name: str, config: str, tmp_path: Path
 ) -> None:
     """Pictures differ in their aspect ratio, texts in their length."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    model = save(name, config, folder)
-    export(str(folder), repository=tmp_path / "repository")
-    bundle = newest_bundle(tmp_path / "repository", "folder")
+    folder, model, bundle = _save_and_export(name, config, tmp_path)
     loaded = load_model(bundle)
     pictures = [encoded(noise(*size)) for size in ((60, 44), (44, 60), (50, 50), (90, 31))]
     request = ClassifyRequest(
@@ -247,11 +245,7 @@ def test_regions_with_texts_are_classified_as_by_transformers(
     name: str, config: str, tmp_path: Path
 ) -> None:
     """Pictures differ in their number of regions, texts in their length; others are refused."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    model = save(name, config, folder)
-    export(str(folder), repository=tmp_path / "repository")
-    bundle = newest_bundle(tmp_path / "repository", "folder")
+    folder, model, bundle = _save_and_export(name, config, tmp_path)
     loaded, random = load_model(bundle), np.random.default_rng(0)
     assert loaded.image.regions is not None
     arrays = [_random_regions(random, count, loaded.image.regions.features) for count in (1, 7, 36)]
@@ -302,11 +296,7 @@ def _npz(**arrays: Any) -> bytes:
 
 
 def test_vectors_of_blip_are_those_of_its_contrastive_score(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    model = save("blip", "retrieval", folder)
-    export(str(folder), repository=tmp_path / "repository")
-    bundle = newest_bundle(tmp_path / "repository", "folder")
+    folder, model, bundle = _save_and_export("blip", "retrieval", tmp_path)
     loaded, picture = load_model(bundle), encoded(noise(60, 44))
 
     def vectors(given: list[bytes], **fields: Any) -> Any:
