@@ -21,7 +21,8 @@ from inference.bundle.manifest import Graph, Growth, Manifest, Role, State, Tens
 from inference.tasks.shared.length_buckets import fixed_width
 
 _IMAGE_TOKENS = 0.3  # share of a prompt's tokens
-_MOST_IMAGES = 3
+_MOST_IMAGES = 3  # of a prompt
+_MOST_PIXELS = 1 << 20  # of a call: ten images of 336 by 336, or two canvases of LLaVA-OneVision
 _DELIMITERS = 0.3  # share of the tokens of a text whose labels end in some
 
 Array = NDArray[Any]
@@ -79,9 +80,9 @@ class Probe:
         """(rows, columns) of any token of the source's table."""
         return self.random.integers(0, self.source_vocabulary, (rows, columns))
 
-    def image_counts(self, count: int) -> NDArray[np.int32]:
+    def image_counts(self, count: int, most: int) -> NDArray[np.int32]:
         """(count,) of images in a prompt; with several prompts, one of them has none."""
-        drawn = self.random.integers(1, _MOST_IMAGES + 1, count)
+        drawn = self.random.integers(1, most + 1, count)
         drawn[1:2] = 0
         return drawn.astype(np.int32)
 
@@ -114,6 +115,14 @@ class Probe:
         rows = np.arange(height) < heights[:, None]
         columns = np.arange(width) < widths[:, None]
         return rows[:, :, None] & columns[:, None, :]
+
+
+def most_images(shape: Sequence[int], prompts: int = 1) -> int:
+    """Of a prompt, if so many prompts have images of that (height, width, 3): fewer large ones,
+    whose time in float64 grows with their pixels.
+    """
+    height, width, _ = shape
+    return min(_MOST_IMAGES, max(1, _MOST_PIXELS // (prompts * height * width)))
 
 
 def observe_stateless(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
@@ -331,10 +340,10 @@ class _Sources:
                 elif images is not None and port.role is Role.PIXELS and not has_images:
                     feeds[port.name] = feeds[port.name][:0]
             return cls(feeds if graph else None, lengths)
-        counts = probe.image_counts(count)
-        lengths = probe.lengths(longest, count) if len(graph.inputs) > 1 else counts
         assert manifest.image is not None
         shape = checked_shape(manifest.image, manifest.images, longest)
+        counts = probe.image_counts(count, most_images(shape, count))
+        lengths = probe.lengths(longest, count) if len(graph.inputs) > 1 else counts
         feeds = {}
         for port in graph.inputs:
             if port.role is Role.PIXELS:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from export.architecture import Graphs
 from export.checkpoint.memory import return_memory
 from export.layers.images.vision import checked_shape
+from export.parity.parity_inputs import most_images
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Bundle, Manifest, Role
@@ -370,11 +371,11 @@ def _interleaved_request(
     assert manifest.image is not None
     random = np.random.default_rng(length)
     positions = manifest.limits.max_total_tokens or images.tokens * 8
-    count = min(length % 4, positions // (2 * images.tokens))
     ids = random.integers(0, manifest.vocabulary_size or 0, length)
     ids = np.insert(ids[ids != images.token_id], 0, int(random.integers(3)))
-    places = np.sort(random.integers(0, len(ids) + 1, count))
     shape = checked_shape(manifest.image, images, length)
+    count = min(length % 4, positions // (2 * images.tokens), most_images(shape))
+    places = np.sort(random.integers(0, len(ids) + 1, count))
     pixels = random.integers(0, 256, (count, *shape), dtype=np.uint8)
     tokens = images.tokens_of(*shape[:2])
     prompt_ids = np.insert(ids, np.repeat(places, tokens), images.token_id)
