@@ -44,11 +44,10 @@ from benchmarks.harness import machine
 from benchmarks.harness.closed_loop import Reply, open_loop, poisson_arrivals
 from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
-from benchmarks.speed.served import forced, generated
+from benchmarks.speed.served import MOST_TOKENS, Request, forced, generated, make_texts
 from benchmarks.speed.systems import words
 from benchmarks.speed.work import SMALLEST_VOCABULARY, VARIED
 from examples.demo.server import READY_TIMEOUT_S, free_port, serving
-from examples.texts.grammar import sentences
 from export.precision import Runtime
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import open_bundle
@@ -63,10 +62,6 @@ WARM = 8
 """Requests that are not counted, at least, before the first trial."""
 GROWTH = 1.5
 """Of the rate from trial to trial, until one is in time and another is not."""
-SENTENCE_ENDS = ".?!¿¡"
-"""Stripped from words, so that a text is one sentence."""
-Request = tuple[bytes, int]
-"""A body, and the tokens that it asks for."""
 console = Console(highlight=False, width=160)
 
 
@@ -120,7 +115,7 @@ class Subject:
 def translators(model: str) -> dict[str, Server]:
     """Ours and CTranslate2's; all get the same texts."""
     found = bundle(model, "int8", CACHE)
-    ours = forced(found, CACHE / "online", 2 * VARIED["sentences"].sources[1])
+    ours = forced(found, CACHE / "online", MOST_TOKENS)
     texts = list(islice(make_texts(ours, seed=7), 2048))
     requests = partial(cycle, texts)
     return {
@@ -259,26 +254,6 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
         axis.legend(fontsize=7)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
-
-
-def make_texts(found: Bundle, seed: int) -> Iterator[Request]:
-    """Requests without end: words of held-out sentences, up to a drawn number of tokens.
-
-    Each is one sentence: a text of several is translated sentence by sentence, each of which would
-    have as many tokens as are asked for.
-    """
-    tokenizer = load_tokenizer(found)
-    assert tokenizer is not None
-    random, lengths = np.random.default_rng(seed), VARIED["sentences"]
-    pairs = cycle(sentences("held_out", 4096, seed=seed))
-    words = (word.strip(SENTENCE_ENDS) for pair in pairs for word in pair.spanish.split())
-    while True:
-        source, answer = lengths.draw(random)
-        taken = [next(words)]
-        while len(tokenizer.encode(" ".join(taken))) < source:
-            taken.append(next(words))
-        body = {"texts": [" ".join(taken)], "max_new_tokens": answer}
-        yield json.dumps(body).encode(), answer
 
 
 def make_chats(model: str, seed: int) -> Iterator[Request]:

@@ -1,20 +1,21 @@
 """Through the gateway: the same sentences by the engine in process and over HTTP.
 
-Both run in a closed loop and take turns, round by round. Only the work counts that they did
-while so many sentences were in flight, not how a loop fills and empties: what a request generated
-is spread evenly over its time. The client shares the machine's cores with the server, so it is lean
-(`harness.http_loop`), and the CPU share of every process is reported.
+Sources and answers have lengths of their own (`work.VARIED`): of equal lengths all would end, and
+begin, at once. Both run in a closed loop and take turns, round by round. Only the work counts that
+they did while so many sentences were in flight, not how a loop fills and empties: what a request
+generated is spread evenly over its time. The client shares the machine's cores with the server, so
+it is lean (`harness.http_loop`), and the CPU share of every process is reported.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from benchmarks.harness.closed_loop import Loop, closed_loop, http_loop
 from benchmarks.harness.machine import CLIENT
 from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle
+from benchmarks.speed.work import VARIED
 from examples.demo.server import serving
 from examples.texts.grammar import sentences
 from export.pipeline.publish import publish, staging
@@ -37,8 +39,12 @@ from inference.generation import Generation
 from inference.process_limits import usable_cores
 from inference.processing.tokenizer_kinds import load_tokenizer
 
-NEW_TOKENS = 32
+MOST_TOKENS = 2 * VARIED["sentences"].sources[1]
+SENTENCE_ENDS = ".?!¿¡"
+"""Stripped from words, so that a text is one sentence."""
 
+Request = tuple[bytes, int]
+"""A body, and the tokens that it asks for."""
 Play = Callable[[int], Loop]
 """Number of sentences in flight → a closed loop."""
 _TOKENS = re.compile(rb'"completion_tokens":(\d+)')
@@ -56,17 +62,39 @@ class InProcess:
         self._tokenizer = tokenizer
         self._engine = Engine(OrtRunner(found, THREADS), RequestValidator(manifest))
 
-    def send(self, text: str) -> int:
-        """Text → generated tokens; called from several threads."""
-        ids = np.array(self._tokenizer.encode(text), np.int64)
-        return self._engine.generate(EngineRequest(self._rules, source_ids=ids)).generated_tokens
+    def send(self, body: bytes) -> int:
+        """What a request says → generated tokens; called from several threads."""
+        request = json.loads(body)
+        ids = np.array(self._tokenizer.encode(request["texts"][0]), np.int64)
+        rules = self._rules.model_copy(update={"max_new_tokens": request["max_new_tokens"]})
+        return self._engine.generate(EngineRequest(rules, source_ids=ids)).generated_tokens
 
     def close(self) -> None:
         """Frees the model."""
         self._engine.close()
 
 
-def forced(original: Bundle, repository: Path, new_tokens: int = NEW_TOKENS) -> Bundle:
+def make_texts(found: Bundle, seed: int) -> Iterator[Request]:
+    """Requests without end: words of held-out sentences, up to a drawn number of tokens.
+
+    Each is one sentence: a text of several is translated sentence by sentence, each of which would
+    have as many tokens as are asked for.
+    """
+    tokenizer = load_tokenizer(found)
+    assert tokenizer is not None
+    random, lengths = np.random.default_rng(seed), VARIED["sentences"]
+    pairs = cycle(sentences("held_out", 4096, seed=seed))
+    words = (word.strip(SENTENCE_ENDS) for pair in pairs for word in pair.spanish.split())
+    while True:
+        source, answer = lengths.draw(random)
+        taken = [next(words)]
+        while len(tokenizer.encode(" ".join(taken))) < source:
+            taken.append(next(words))
+        body = {"texts": [" ".join(taken)], "max_new_tokens": answer}
+        yield json.dumps(body).encode(), answer
+
+
+def forced(original: Bundle, repository: Path, new_tokens: int) -> Bundle:
     """A copy of a bundle that generates so many tokens, unless asked for less, and not one less."""
     shutil.rmtree(repository, ignore_errors=True)
     manifest = original.manifest
@@ -86,13 +114,12 @@ def compare(
 ) -> list[dict[str, object]]:
     """Rows of both ways, for each number of sentences in flight."""
     repository = cache / "served"
-    found = forced(bundle(model, precision, cache), repository)
-    texts = itertools.cycle([pair.spanish for pair in sentences("held_out", 4096, seed=3)])
-    bodies = (json.dumps({"texts": [text]}).encode() for text in texts)
+    found = forced(bundle(model, precision, cache), repository, MOST_TOKENS)
+    bodies = cycle([body for body, _ in islice(make_texts(found, seed=3), 2048)])
     with closing(InProcess(found)) as engine, serving(repository) as url:
 
         def alone(in_flight: int) -> Loop:
-            return closed_loop(engine.send, texts, in_flight)
+            return closed_loop(engine.send, bodies, in_flight)
 
         def served(in_flight: int) -> Loop:
             address = urlsplit(url).netloc

@@ -378,8 +378,8 @@ def test_texts_that_arrive_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> 
         def encode(self, text: str) -> list[str]:
             return text.split()
 
-    monkeypatch.setattr(online, "load_tokenizer", lambda bundle: Words())
-    requests = list(islice(online.make_texts(None, seed=7), 50))  # type: ignore[arg-type]
+    monkeypatch.setattr(served, "load_tokenizer", lambda bundle: Words())
+    requests = list(islice(served.make_texts(None, seed=7), 50))  # type: ignore[arg-type]
     bodies = [json.loads(body) for body, _ in requests]
     assert [body["max_new_tokens"] for body in bodies] == [tokens for _, tokens in requests]
     texts = [text for body in bodies for text in body["texts"]]
