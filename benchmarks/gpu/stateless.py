@@ -146,8 +146,6 @@ def random_inputs(
             return random.integers(1, vocabulary, shape)
         if tensor.role is Role.PIXELS:
             return random.integers(0, 256, shape).astype(np.uint8)
-        if tensor.role is Role.PIXEL_MASK:
-            return np.ones(shape, np.bool_)
         return np.zeros(shape, tensor.dtype)
 
     return {tensor.name: made(tensor) for tensor in manifest.graphs[key].inputs}

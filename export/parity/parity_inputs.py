@@ -109,13 +109,6 @@ class Probe:
             drawn[..., -4:-2], drawn[..., -2:] = corners.min(axis=0), corners.max(axis=0)
         return drawn
 
-    def pixel_mask(self, count: int, height: int, width: int) -> NDArray[np.bool_]:
-        """(count, height, width): True where the image is, at the upper left of its canvas."""
-        heights, widths = self.lengths(height, count), self.lengths(width, count)[::-1]
-        rows = np.arange(height) < heights[:, None]
-        columns = np.arange(width) < widths[:, None]
-        return rows[:, :, None] & columns[:, None, :]
-
 
 def most_images(shape: Sequence[int], prompts: int = 1) -> int:
     """Of a prompt, if so many prompts have images of that (height, width, 3): fewer large ones,
@@ -176,9 +169,6 @@ def stateless_feeds(
         elif port.role in (Role.CONDITIONS, Role.HIDDEN):
             shape = count, *(3 if isinstance(size, str) else size for size in port.shape[1:])
             feeds[port.name] = probe.random.standard_normal(shape).astype(np.float32)
-        elif port.role is Role.PIXEL_MASK:
-            height, width = (int(size) for size in port.shape[1:])
-            feeds[port.name] = probe.pixel_mask(count, height, width)
         elif port.role is Role.SEGMENTS:
             feeds[port.name] = probe.tokens(count, length, 2)
         elif port.role is Role.POSITIONS:

@@ -4,15 +4,19 @@ Every fifth sample is held out: no scale is taken from it, and the int8 graphs a
 the float32 ones on it.
 
 A file has one text a line, a pair with a tab between its texts; lines of a `.jsonl` file have
-`text`, or `first` and `second`. A folder has images, and perhaps such files, at any depth.
+`text`, or `first` and `second`. A folder has images, and perhaps such files, at any depth. For a
+model that reads a detector's regions, `.npz` files take the place of images. A graph that reads an
+image with a text gets the first image with the first text, and so on; of the fewer some again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,12 +30,13 @@ from export.tokenizer.special_token_templates import (
 )
 from inference.bundle.manifest import Bundle, Graph, Role
 from inference.errors import InvalidRequest, ServingError, SetupError
-from inference.processing.image import decode_image, prepare_image
+from inference.processing.image import ImageLimits
+from inference.processing.prepared_image import read_image
 from inference.processing.tokenizer import EncodedText
 from inference.processing.tokenizer_kinds import load_tokenizer
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 
-IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".npz", ".png", ".tif", ".tiff", ".webp")
 TEXTS = (".txt", ".tsv", ".jsonl")
 MOST = 320
 """Texts that are used, and images; of more, as many at equal distances."""
@@ -201,9 +206,9 @@ class CalibrationSet:
         model = LoadedModel(bundle.manifest, {}, load_tokenizer(bundle))  # for its tokenizer
         made = cls(samples.names, samples.found)
         for key, graph in bundle.manifest.graphs.items():
-            kind = "images" if graph.input(Role.PIXELS) else "texts"
-            count = len(samples.images if kind == "images" else samples.texts)
-            if count < LEAST:
+            for kind, role in (("images", Role.PIXELS), ("texts", Role.TOKENS)):
+                if graph.input(role) is None or len(getattr(samples, kind)) >= LEAST:
+                    continue
                 had = f"{len(samples.texts)} texts and {len(samples.images)} images"
                 raise SetupError(
                     f"--calibration {' '.join(samples.names)} has {had}: {bundle.manifest.name} "
@@ -233,15 +238,19 @@ class CalibrationSet:
         }
 
     def _add(self, key: str, graph: Graph, samples: Samples, model: LoadedModel) -> None:
+        given = []
         if graph.input(Role.PIXELS):
-            given = [
-                (path.name.replace(" ", "_"), _image(path, graph, model)) for path in samples.images
-            ]
-        else:
-            given = list(self._text_feeds(graph, samples, model))
-        self.held_out[key] = given[HELD_OUT - 1 :: HELD_OUT]
-        del given[HELD_OUT - 1 :: HELD_OUT]
-        self.calibration[key] = [feeds for _, feeds in given]
+            given.append([_image(path, graph, model) for path in samples.images])
+        if graph.input(Role.TOKENS):
+            given.append(list(self._text_feeds(graph, samples, model)))
+        together = zip(*map(cycle, given), strict=True)
+        found = [
+            (",".join(place for place, _ in each), dict(ChainMap(*(feeds for _, feeds in each))))
+            for each in islice(together, max(map(len, given)))
+        ]
+        self.held_out[key] = found[HELD_OUT - 1 :: HELD_OUT]
+        del found[HELD_OUT - 1 :: HELD_OUT]
+        self.calibration[key] = [feeds for _, feeds in found]
 
     def _text_feeds(
         self, graph: Graph, samples: Samples, model: LoadedModel
@@ -250,8 +259,7 @@ class CalibrationSet:
         for sample in _readable(samples, graph, model):
             text, is_cut = _encode(sample, model)
             self.truncated += is_cut
-            place = sample.place.replace(" ", "_")  # as the places of observations are
-            yield place, text_feeds(text, graph, model, random)
+            yield _observed(sample.place), text_feeds(text, graph, model, random)
 
 
 def text_feeds(
@@ -275,7 +283,7 @@ def text_feeds(
         ids[positions] = ids[positions] if mask is None else mask
     padding = model.padding(graph)
     feeds[Role.TOKENS] = padding.padded([ids.tolist()], padding.width or len(ids))
-    return {port.name: feeds[port.role] for port in graph.inputs if port.role is not None}
+    return {port.name: feeds[port.role] for port in graph.inputs if port.role in feeds}
 
 
 def _masked_positions(
@@ -329,16 +337,21 @@ def _encode(sample: TextSample, model: LoadedModel) -> tuple[EncodedText, bool]:
     return whole.truncate(limit), len(whole) > limit
 
 
-def _image(path: Any, graph: Graph, model: LoadedModel) -> Feeds:
+def _image(path: Path, graph: Graph, model: LoadedModel) -> tuple[str, Feeds]:
     """One image file as a batch of one.
 
     Raises:
         SetupError: it cannot be read.
     """
     try:
-        pixels = prepare_image(decode_image(path.read_bytes()), model.image)
+        image = read_image(path.read_bytes(), ImageLimits(), model.image)
     except ServingError as error:
         raise SetupError(f"--calibration {path}: {error}") from error
     port = graph.input(Role.PIXELS)
     assert port is not None
-    return {port.name: pixels[None]}
+    return _observed(path.name), {port.name: image.pixels[None]}
+
+
+def _observed(place: str) -> str:
+    """A place as those of observations are: one word."""
+    return place.replace(" ", "_")

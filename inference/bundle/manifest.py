@@ -50,7 +50,6 @@ class Role(StrEnum):
     SOURCE = "source"  # admit and step, (B,) int32: source lengths
     SEGMENTS = "segments"  # stateless, (B, T) int64: 0 first text, 1 second
     PIXELS = "pixels"  # admit, stateless, (B, height, width, 3), mostly uint8; or (B, I, …), (I, …)
-    PIXEL_MASK = "pixel_mask"  # stateless, (B, height, width) bool: True where the image is
     STATE = "state"  # named by a `State`
     LOGITS = "logits"  # step, (R, V) float32, before any processing; stateless, (B, C) or (B, T, C)
     EMIT = "emit"  # step, (R, …): kept per token, follows beams

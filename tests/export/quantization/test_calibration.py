@@ -21,6 +21,7 @@ from examples.bert.facts import ASKED, facts, question, sentence_of, worded
 from examples.bert.reviews import reviews
 from examples.scenes.rendering import render
 from examples.scenes.scene import scenes
+from export.layers.images.vision import pixels_port
 from export.parity.graph_runs import open_graphs
 from export.pipeline.cli import export
 from export.precision import Precision, Runtime
@@ -32,6 +33,7 @@ from export.quantization.calibration_set import (
     read_samples,
     samples_hash,
 )
+from inference.bundle.inputs import Regions
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 from inference.errors import SetupError
@@ -40,7 +42,7 @@ from inference.tasks.shared.model_calls import Array
 from serving.load_model import load_model
 from serving.local_model import Infer
 from tests.export.conftest import example_bundle
-from tests.inference.tiny_models import video_classifier
+from tests.inference.tiny_models import plain_recipe, video_classifier
 
 COUNT = 400
 POINTS = 0.5
@@ -260,6 +262,30 @@ def test_a_bundle_with_two_towers_needs_texts_and_images(tmp_path: Path) -> None
     for given in (folder, texts):
         with pytest.raises(SetupError, match="and at least 10 are needed"):
             _set(bundle, given)
+
+
+def test_images_and_texts_of_one_graph_are_read_together(tmp_path: Path) -> None:
+    """Of ten texts and twenty files of regions, each text is read twice."""
+    bundle, recipe = example_bundle("example-bert-sentiment", tmp_path), plain_recipe((1, 3))
+    recipe = recipe.model_copy(update={"regions": Regions(features=3, has_boxes=False, most=9)})
+    graph = bundle.manifest.graphs["text"]
+    graph = graph.model_copy(update={"inputs": (pixels_port(recipe), *graph.inputs)})
+    manifest = bundle.manifest.model_copy(update={"graphs": {"pair": graph}, "image": recipe})
+    (tmp_path / "found").mkdir()
+    for number in range(CALIBRATION_SET_COUNT):
+        features = np.full((number % 9 + 1, 3), number, np.float32)
+        np.savez(tmp_path / "found" / f"{number:02}.npz", features=features)
+    texts = _texts(tmp_path, *[f"Table {number} was good." for number in range(10)])
+    found = _set(Bundle(bundle.folder, manifest), tmp_path / "found", texts)
+    assert (len(found.calibration["pair"]), len(found.held_out["pair"])) == (16, 4)
+    place, feeds = found.held_out["pair"][2]
+    assert place == "14.npz,samples.txt:5"
+    assert set(feeds) == {port.name for port in graph.inputs}
+    np.testing.assert_array_equal(feeds["pixels"], np.full((1, 6, 1, 3), 14))
+    encoded = load_model(bundle).spans.encode_text("Table 4 was good.")
+    assert feeds["token_ids"].tolist() == [list(encoded.ids)]
+    with pytest.raises(SetupError, match=r"00\.png: not a file of regions: this model reads"):
+        _set(Bundle(bundle.folder, manifest), _images(tmp_path / "photos"), texts)
 
 
 def test_the_wrong_kind_of_samples_is_an_error(tmp_path: Path) -> None:
