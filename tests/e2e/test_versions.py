@@ -37,7 +37,7 @@ pytestmark = pytest.mark.integration
 
 NAME = "speaker"
 PROGRAM = (sys.executable, "-m", "triptych")
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 CLIENTS, PAUSE_S = 8, 0.02
 PROMPTS, TOKENS = 32, 4000
 """Of a stream that outlasts a reload."""
