@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import helper, numpy_helper
 from PIL import Image
 
 from inference.bundle.inputs import ImageSpec, PromptImages, TokenizerSpec
@@ -94,6 +94,20 @@ def graph(
         [helper.make_tensor_value_info(*value) for value in outputs],
         list(constants),
     )
+    return _checked_model(body, opset)
+
+
+def parse_graph(
+    text: str, constants: Mapping[str, NDArray[Any]] | None = None, opset: int = 17
+) -> onnx.ModelProto:
+    """A model of `(inputs) => (outputs) { nodes }` in ONNX's syntax, which read constants too."""
+    body = onnx.parser.parse_graph(f"tiny {text}")
+    held = (constants or {}).items()
+    body.initializer.extend(numpy_helper.from_array(array, name) for name, array in held)
+    return _checked_model(body, opset)
+
+
+def _checked_model(body: onnx.GraphProto, opset: int) -> onnx.ModelProto:
     model = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     onnx.checker.check_model(model)
     return model

@@ -13,17 +13,15 @@ import numpy as np
 import onnx
 import pytest
 import tritonclient.grpc as triton
-from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException
 
 from inference.errors import SetupError
 from serving.triton.server import TritonServer
-from tests.inference.tiny_models import graph, publish
+from tests.inference.tiny_models import parse_graph, publish
 from tests.serving.triton.tiny import brief_server, settings, wait_until
 
 pytestmark = pytest.mark.integration
 
-FLOAT, INT64, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
 ONE_INSTANCE = 'backend: "onnxruntime" instance_group [{kind: KIND_CPU count: 1}]'
 # A batch starts as soon as four rows wait, so that four requests share one `execute`.
 FOUR_TOGETHER = "dynamic_batching {preferred_batch_size: [4] max_queue_delay_microseconds: 5000000}"
@@ -45,13 +43,9 @@ def parameter(name: str, value: str) -> str:
 
 def sums() -> onnx.ModelProto:
     """Two outputs over (B, N): double = x + x and square = x · x."""
-    return graph(
-        [
-            helper.make_node("Add", ["x", "x"], ["double"]),
-            helper.make_node("Mul", ["x", "x"], ["square"]),
-        ],
-        [("x", FLOAT, ["B", "N"])],
-        [("double", FLOAT, ["B", "N"]), ("square", FLOAT, ["B", "N"])],
+    return parse_graph(
+        "(float[B, N] x) => (float[B, N] double, float[B, N] square)"
+        "{ double = Add(x, x) square = Mul(x, x) }"
     )
 
 
@@ -68,13 +62,9 @@ def publish_sums(repository: Path) -> None:
 
 def publish_lottery(repository: Path) -> None:
     """Every row of one run gets the same random number, and another run another one."""
-    lottery = graph(
-        [
-            helper.make_node("RandomUniform", [], ["number"], shape=[1, 1]),
-            helper.make_node("Mul", ["x", "number"], ["drawn"]),
-        ],
-        [("x", FLOAT, ["B", 1])],
-        [("drawn", FLOAT, ["B", 1])],
+    lottery = parse_graph(
+        "(float[B, 1] x) => (float[B, 1] drawn)"
+        "{ number = RandomUniform <shape = [1, 1]> () drawn = Mul(x, number) }"
     )
     tensors = tensor("input", "x", "FP32", "[1]"), tensor("output", "drawn", "FP32", "[1]")
     publish(repository, "lottery", lottery, config(*tensors, max_batch_size=4, more=FOUR_TOGETHER))
@@ -82,25 +72,17 @@ def publish_lottery(repository: Path) -> None:
 
 def publish_lookup(repository: Path) -> None:
     """Entry `index` of a table of ten numbers; another index fails in the run."""
-    lookup = graph(
-        [helper.make_node("Gather", ["table", "index"], ["entry"])],
-        [("index", INT64, ["B", "N"])],
-        [("entry", FLOAT, ["B", "N"])],
-        [numpy_helper.from_array(np.arange(10, dtype=np.float32), "table")],
-    )
+    text = "(int64[B, N] index) => (float[B, N] entry) { entry = Gather(table, index) }"
+    lookup = parse_graph(text, {"table": np.arange(10, dtype=np.float32)})
     tensors = tensor("input", "index", "INT64", "[-1]"), tensor("output", "entry", "FP32", "[-1]")
     publish(repository, "lookup", lookup, config(*tensors, max_batch_size=4, more=FOUR_TOGETHER))
 
 
 def publish_brightness(repository: Path) -> None:
     """The mean of uint8 pixels, one scalar a picture."""
-    brightness = graph(
-        [
-            helper.make_node("Cast", ["pixels"], ["bright"], to=FLOAT),
-            helper.make_node("ReduceMean", ["bright"], ["mean"], axes=[1, 2, 3], keepdims=0),
-        ],
-        [("pixels", UINT8, ["B", 4, 4, 3])],
-        [("mean", FLOAT, ["B"])],
+    brightness = parse_graph(
+        "(uint8[B, 4, 4, 3] pixels) => (float[B] mean) { bright = Cast <to = 1> (pixels)"
+        "mean = ReduceMean <axes = [1, 2, 3], keepdims = 0> (bright) }"
     )
     tensors = (
         tensor("input", "pixels", "UINT8", "[4, 4, 3]"),
@@ -114,23 +96,13 @@ def publish_forked(repository: Path) -> None:
 
     The table is a constant that only a subgraph reads.
     """
-    branch = helper.make_graph(
-        [helper.make_node("Gather", ["table", "index"], ["found"])],
-        "branch",
-        [],
-        [helper.make_tensor_value_info("found", FLOAT, ["B", 1])],
-    )
-    forked = graph(
-        [
-            helper.make_node("If", ["true"], ["entry"], then_branch=branch, else_branch=branch),
-            helper.make_node("Cast", ["index"], ["plain"], to=FLOAT),
-        ],
-        [("index", INT64, ["B", 1])],
-        [("plain", FLOAT, ["B", 1]), ("entry", FLOAT, ["B", 1])],
-        [
-            numpy_helper.from_array(np.arange(10, dtype=np.float32) * 10, "table"),
-            numpy_helper.from_array(np.array(True), "true"),
-        ],
+    branch = "branch () => (float[B, 1] found) { found = Gather(table, index) }"
+    forked = parse_graph(
+        "(int64[B, 1] index) => (float[B, 1] plain, float[B, 1] entry) {"
+        f"entry = If <then_branch = {branch}, else_branch = {branch}> (true)"
+        "plain = Cast <to = 1> (index)"
+        "}",
+        {"table": np.arange(10, dtype=np.float32) * 10, "true": np.array(True)},
     )
     tensors = (
         tensor("input", "index", "INT64", "[1]"),
@@ -143,54 +115,41 @@ def publish_forked(repository: Path) -> None:
 
 def publish_bytes(repository: Path) -> None:
     """How many texts are equal to the other ones."""
-    equal = graph(
-        [helper.make_node("Equal", ["a", "b"], ["same"])],
-        [("a", TensorProto.STRING, ["B", "N"]), ("b", TensorProto.STRING, ["B", "N"])],
-        [("same", TensorProto.BOOL, ["B", "N"])],
-        opset=19,
-    )
+    text = "(string[B, N] a, string[B, N] b) => (bool[B, N] same) { same = Equal(a, b) }"
     tensors = (
         tensor("input", "a", "STRING", "[-1]"),
         tensor("input", "b", "STRING", "[-1]"),
         tensor("output", "same", "BOOL", "[-1]"),
     )
+    equal = parse_graph(text, opset=19)
     publish(repository, "bytes", equal, config(*tensors, max_batch_size=4))
 
 
+def product(kind: str) -> onnx.ModelProto:
+    """The matrix product of `int64` or `float`, without a batch dimension."""
+    return parse_graph(
+        f"({kind}[M, K] a, {kind}[K, N] b) => ({kind}[M, N] c) {{ c = MatMul(a, b) }}"
+    )
+
+
+def product_tensors(data_type: str) -> tuple[str, ...]:
+    kinds = {"a": "input", "b": "input", "c": "output"}
+    return tuple(tensor(kind, name, data_type, "[-1, -1]") for name, kind in kinds.items())
+
+
 def publish_product(repository: Path) -> None:
-    """The matrix product of integers, without a batch dimension."""
-    product = graph(
-        [helper.make_node("MatMul", ["a", "b"], ["c"])],
-        [("a", INT64, ["M", "K"]), ("b", INT64, ["K", "N"])],
-        [("c", INT64, ["M", "N"])],
-    )
-    tensors = (
-        tensor("input", "a", "INT64", "[-1, -1]"),
-        tensor("input", "b", "INT64", "[-1, -1]"),
-        tensor("output", "c", "INT64", "[-1, -1]"),
-    )
-    publish(repository, "product", product, config(*tensors))
+    publish(repository, "product", product("int64"), config(*product_tensors("INT64")))
 
 
 def publish_echo(repository: Path) -> None:
-    echo = graph(
-        [helper.make_node("Identity", ["text"], ["same"])],
-        [("text", TensorProto.STRING, ["B", "N"])],
-        [("same", TensorProto.STRING, ["B", "N"])],
-    )
+    echo = parse_graph("(string[B, N] text) => (string[B, N] same) { same = Identity(text) }")
     tensors = tensor("input", "text", "STRING", "[-1]"), tensor("output", "same", "STRING", "[-1]")
     publish(repository, "echo", echo, config(*tensors, max_batch_size=4))
 
 
 PUBLISHERS = (
-    publish_sums,
-    publish_lottery,
-    publish_lookup,
-    publish_brightness,
-    publish_forked,
-    publish_bytes,
-    publish_product,
-    publish_echo,
+    *(publish_sums, publish_lottery, publish_lookup, publish_brightness),
+    *(publish_forked, publish_bytes, publish_product, publish_echo),
 )
 
 
