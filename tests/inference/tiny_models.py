@@ -108,7 +108,10 @@ def parse_graph(
 
 
 def _checked_model(body: onnx.GraphProto, opset: int) -> onnx.ModelProto:
-    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    """With the version of the standard operators, and those of ONNX Runtime that it has."""
+    opsets = {"": opset} | {node.domain: 1 for node in body.node if node.domain}
+    imports = [helper.make_opsetid(*each) for each in opsets.items()]
+    model = helper.make_model(body, opset_imports=imports, ir_version=8)
     onnx.checker.check_model(model)
     return model
 

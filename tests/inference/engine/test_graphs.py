@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
 from openvino import opset13 as ops
 
 from inference.engine.engine import EngineCore, decode, final_result
@@ -39,6 +38,7 @@ from tests.inference.engine.toy_bundles import (
     attention_logits,
     recurrent_bundle,
 )
+from tests.inference.tiny_models import parse_graph
 
 SHAPES = ((12, 5), (5, 12), (40, 3), (7, 1), (1, 9))  # (blocks, tokens of each)
 
@@ -301,21 +301,16 @@ def test_attention_to_sources_follows_its_equation(scale: float | None) -> None:
 
 def layers_from_onnx() -> openvino.Model:
     """Two layers of ONNX Runtime's MultiHeadAttention of one query to sources with lengths."""
-    shapes: dict[str, list[int | str]] = {"query": ["B", "W", HEADS * WIDTH]}
-    shapes |= {name: ["B", HEADS, "S", WIDTH] for name in ("key0", "value0", "key1", "value1")}
-    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
-    inputs.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, ["B"]))
-    options = {"domain": "com.microsoft", "num_heads": HEADS}
-    nodes = [
-        helper.make_node(
-            "MultiHeadAttention", [query, f"key{i}", f"value{i}", "", "lengths"], [out], **options
-        )
-        for i, (query, out) in enumerate([("query", "between"), ("between", "found")])
-    ]
-    outputs = [helper.make_tensor_value_info("found", TensorProto.FLOAT, shapes["query"])]
-    graph = helper.make_graph(nodes, "layers", inputs, outputs)
-    versions = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=versions, ir_version=10)
+    query = f"float[B, W, {HEADS * WIDTH}]"
+    held = [f"float[B, {HEADS}, S, {WIDTH}] {n}" for n in ("key0", "value0", "key1", "value1")]
+    attends = f"com.microsoft.MultiHeadAttention <num_heads = {HEADS}>"
+    model = parse_graph(
+        f"""({query} query, {", ".join(held)}, int32[B] lengths) => ({query} found) {{
+            between = {attends} (query, key0, value0, "", lengths)
+            found = {attends} (between, key1, value1, "", lengths)
+        }}""",
+        opset=20,
+    )
     return openvino_core().read_model(model.SerializeToString())
 
 
