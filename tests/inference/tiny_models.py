@@ -440,16 +440,15 @@ def detector() -> Manifest:
         Tensor(name=name, dtype="float32", shape=("B", 2, *last), role=role)
         for name, last, role in found
     )
-    towers = two_towers()
-    image = TOWERS["image"].model_copy(update={"outputs": outputs})
-    return towers.model_copy(
-        update={
-            "name": "tiny-detect",
-            "tasks": {"detect": {}},
-            "parts": {"image": "tiny-detect", "text": "tiny-detect-text"},
-            "graphs": {**TOWERS, "image": image},
-        }
-    )
+    return _beside_texts("detect", TOWERS["image"].model_copy(update={"outputs": outputs}))
+
+
+def _beside_texts(task: str, image: Graph) -> Manifest:
+    """The part of images of this task, and the part of texts of `two_towers`."""
+    name = f"tiny-{task}"
+    parts, graphs = {"image": name, "text": f"{name}-text"}, {**TOWERS, "image": image}
+    update = {"name": name, "tasks": {task: {}}, "parts": parts, "graphs": graphs}
+    return two_towers().model_copy(update=update)
 
 
 def box_writer() -> LoadedModel:
@@ -472,19 +471,11 @@ def box_writer() -> LoadedModel:
 
 def segmenter() -> Manifest:
     """Masks of 2 x 3 pixels, and texts in the space of their conditions."""
-    towers = two_towers()
     conditions = Tensor(name="texts", dtype="float32", shape=("B", "K", 3), role=Role.CONDITIONS)
     masks = Tensor(name="masks", dtype="float32", shape=("B", "K", 2, 3), role=Role.MASKS)
     image = TOWERS["image"]
-    image = image.model_copy(update={"inputs": (*image.inputs, conditions), "outputs": (masks,)})
-    return towers.model_copy(
-        update={
-            "name": "tiny-segment",
-            "tasks": {"segment": {}},
-            "parts": {"image": "tiny-segment", "text": "tiny-segment-text"},
-            "graphs": {**TOWERS, "image": image},
-        }
-    )
+    update = {"inputs": (*image.inputs, conditions), "outputs": (masks,)}
+    return _beside_texts("segment", image.model_copy(update=update))
 
 
 def served(described: Manifest, tokenizer: WordTokenizer | None = None) -> LoadedModel:
