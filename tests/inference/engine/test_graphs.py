@@ -28,9 +28,9 @@ from inference.engine.runners.ort.sessions import CpuDevice, session_options
 from inference.engine.scheduler import Capacity
 from inference.engine.search import sampling
 from inference.engine.state.device import Device
-from inference.generation import Finished, Generation, TokenChunk
+from inference.generation import Finished, Generation
 from inference.openvino_core import openvino_core
-from tests.inference.engine.fake_runner import FakeRunner, run_staggered
+from tests.inference.engine.fake_runner import FakeRunner, run_staggered, streamed_ids
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
@@ -227,13 +227,7 @@ def test_streamed_samples_are_the_collected_ones(served: tuple[OrtRunner, bool])
     lone = [one for one in requests if one.rules.rows == 1]
     wanted = [tokens(found)[0] for found in decode(runner, lone)]
     streams = staggered(runner, [replace(one, stream=True) for one in lone])
-    streamed = [
-        tuple(
-            token for event in events if isinstance(event, TokenChunk) for token in event.token_ids
-        )
-        for events in streams
-    ]
-    assert streamed == wanted
+    assert [tuple(streamed_ids(events)) for events in streams] == wanted
 
 
 @pytest.mark.usefixtures("few_candidates")
