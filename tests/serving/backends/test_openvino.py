@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import tritonclient.grpc as triton
+from tritonclient.grpc import InferenceServerClient as Client
 from tritonclient.utils import InferenceServerException
 
 from inference.stateless.sessions import InvalidArgument
@@ -29,7 +29,7 @@ OPENVINO = 'backend: "triptych_openvino"'
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[triton.InferenceServerClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     repository = tmp_path_factory.mktemp("repository")
 
     def served(name: str, model: onnx.ModelProto, *tensors: str, max_batch: int = 8) -> None:
@@ -41,13 +41,13 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[triton.Inferenc
     served("product", product("float"), *product_tensors("FP32"), max_batch=0)
     with (
         brief_server(settings(repository)) as started,
-        triton.InferenceServerClient(started.grpc_address) as connected,
+        Client(started.grpc_address) as connected,
     ):
         yield connected
 
 
 @pytest.mark.integration
-def test_requested_outputs_are_returned(client: triton.InferenceServerClient) -> None:
+def test_requested_outputs_are_returned(client: Client) -> None:
     x = floats([1, -2, 3], [4, 5, 0.5])
     both = infer(client, "sums", x=x)
     np.testing.assert_array_equal(both.as_numpy("double"), x + x)
@@ -58,9 +58,7 @@ def test_requested_outputs_are_returned(client: triton.InferenceServerClient) ->
 
 
 @pytest.mark.integration
-def test_failed_run_is_an_error_and_the_next_request_is_served(
-    client: triton.InferenceServerClient,
-) -> None:
+def test_failed_run_is_an_error_and_the_next_request_is_served(client: Client) -> None:
     row, column = floats([1, 2, 3]), floats([4], [5], [6])
     with pytest.raises(InferenceServerException, match=r"internal: the request failed: .* id "):
         infer(client, "product", a=row, b=column[:2])
