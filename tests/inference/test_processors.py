@@ -40,6 +40,7 @@ from inference.saturation import EXTERNAL_DATA, open_cpu_session, products_satur
 from inference.stateless.compiled_graphs import CompiledGraphs, multiply_in_float32
 from inference.stateless.sessions import InvalidArgument
 from tests.inference.engine.toy_bundles import for_openvino, language_bundle
+from tests.inference.tiny_models import parse_graph
 
 INPUTS, OUTPUTS = 96, 40
 RANDOM = np.random.default_rng(0)
@@ -48,61 +49,34 @@ BYTES = RANDOM.integers(0, 256, (5, INPUTS)).astype(np.uint8)
 EXACT = (BYTES.astype(np.int64) - 128) @ WEIGHT.astype(np.int64)
 
 
-def _node(operator: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(operator, inputs, [output], **attributes)
-
-
-def _product(weight: str, y: str) -> onnx.NodeProto:
-    inputs = ["x", weight, "one", "ones", "zero"]
-    return _node("MatMulIntegerToFloat", inputs, y, domain="com.microsoft")
-
-
 def _products() -> onnx.ModelProto:
     """Products by a weight, by it again, by a table that tokens are looked up in, and the fast one.
 
     Its activations are integers from -128 to 127, whose scale is 1.
     """
-    nodes = [
-        _product("weight", "first"),
-        _product("weight", "second"),
-        _node("Transpose", ["table"], "turned", perm=[1, 0]),
-        _product("turned", "third"),
-        _node("Gather", ["table", "ids"], "rows"),
-        _node("Cast", ["rows"], "looked_up", to=TensorProto.FLOAT),
-        _node("Cast", ["x"], "floats", to=TensorProto.FLOAT),
-        _node("Sub", ["floats", "shift"], "centred"),
-        _node(
-            "DynamicQuantizeMatMul",
-            ["centred", "weight", "ones", "", "bias"],
-            "fast",
-            domain="com.microsoft",
-        ),
-    ]
+    outputs = ", ".join(f"float[rows, {OUTPUTS}] {n}" for n in ("first", "second", "third", "fast"))
+    text = f"""(uint8[rows, {INPUTS}] x, int64[rows] ids)
+        => ({outputs}, float[rows, {INPUTS}] looked_up) {{
+        first = com.microsoft.MatMulIntegerToFloat(x, weight, one, ones, zero)
+        second = com.microsoft.MatMulIntegerToFloat(x, weight, one, ones, zero)
+        turned = Transpose <perm = [1, 0]> (table)
+        third = com.microsoft.MatMulIntegerToFloat(x, turned, one, ones, zero)
+        rows = Gather(table, ids)
+        looked_up = Cast <to = 1> (rows)
+        floats = Cast <to = 1> (x)
+        centred = Sub(floats, shift)
+        fast = com.microsoft.DynamicQuantizeMatMul(centred, weight, ones, "", bias)
+    }}"""
     constants = {
         "weight": WEIGHT,
         "table": np.ascontiguousarray(WEIGHT.T),
-        "one": np.float32(1),
+        "one": np.array(1, np.float32),
         "ones": np.ones(OUTPUTS, np.float32),
-        "zero": np.uint8(128),
-        "shift": np.float32(128),
+        "zero": np.array(128, np.uint8),
+        "shift": np.array(128, np.float32),
         "bias": np.arange(OUTPUTS, dtype=np.float32),
     }
-    outputs = [(name, OUTPUTS) for name in ("first", "second", "third", "fast")]
-    graph = helper.make_graph(
-        nodes,
-        "products",
-        [
-            helper.make_tensor_value_info("x", TensorProto.UINT8, ("rows", INPUTS)),
-            helper.make_tensor_value_info("ids", TensorProto.INT64, ("rows",)),
-        ],
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, ("rows", width))
-            for name, width in (*outputs, ("looked_up", INPUTS))
-        ],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    return parse_graph(text, constants, opset=20)
 
 
 def _run_products(session: onnxruntime.InferenceSession) -> dict[str, NDArray[np.float32]]:
@@ -184,15 +158,7 @@ def test_graph_without_products_of_bytes_is_loaded_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saturation, "products_saturate", lambda: True)
-    graph = helper.make_graph(
-        [_node("Neg", ["x"], "y")],
-        "negated",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("rows",))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("rows",))],
-    )
-    path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, ir_version=9), path)
-    session = open_cpu_session(path, onnxruntime.SessionOptions())
+    session = open_cpu_session(_negation(tmp_path), onnxruntime.SessionOptions())
     (found,) = session.run(None, {"x": np.ones(2, np.float32)})
     assert found.tolist() == [-1, -1]
 
@@ -232,40 +198,28 @@ def weight() -> NDArray[np.int8]:
 @pytest.fixture
 def path(tmp_path: Path, weight: NDArray[np.int8]) -> Path:
     """A layer, and the products of its heads with each other, as NNCF writes them."""
-    held = [
-        numpy_helper.from_array(weight, "w"),
-        numpy_helper.from_array(np.full(PRODUCT_OUTPUTS, 1 / 512, np.float32), "ws"),
-        numpy_helper.from_array(np.zeros(PRODUCT_OUTPUTS, np.int8), "wz"),
-        numpy_helper.from_array(np.array([0, 0, HEADS, HEAD]), "heads"),
-        numpy_helper.from_array(np.array(5, np.int8), "zero"),
-    ]
-    held += [numpy_helper.from_array(np.float32(s), f"{n}_scale") for n, s in SCALES.items()]
-    nodes = [
-        *_rounded("x"),
-        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=1),
-        helper.make_node("MatMul", ["x_rounded", "wf"], ["h"]),
-        *_rounded("h"),
-        helper.make_node("Reshape", ["h_rounded", "heads"], ["parts"]),
-        helper.make_node("Transpose", ["parts"], ["queries"], perm=[0, 2, 1, 3]),
-        helper.make_node("Transpose", ["parts"], ["keys"], perm=[0, 2, 3, 1]),
-        helper.make_node("MatMul", ["queries", "keys"], ["y"]),
-    ]
-    ports = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", "T", PRODUCT_INPUTS]),
-        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["B", HEADS, "T", "T"]),
-    ]
-    graph = helper.make_graph(nodes, "int8", ports[:1], ports[1:], held)
-    opset = [helper.make_opsetid("", 20)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "int8.onnx")
+    held = {
+        "w": weight,
+        "ws": np.full(PRODUCT_OUTPUTS, 1 / 512, np.float32),
+        "wz": np.zeros(PRODUCT_OUTPUTS, np.int8),
+        "heads": np.array([0, 0, HEADS, HEAD]),
+        "zero": np.array(5, np.int8),
+        **{f"{name}_scale": np.array(scale, np.float32) for name, scale in SCALES.items()},
+    }
+    text = f"""(float[B, T, {PRODUCT_INPUTS}] x) => (float[B, {HEADS}, T, T] y) {{
+        x_int8 = QuantizeLinear(x, x_scale, zero)
+        x_rounded = DequantizeLinear(x_int8, x_scale, zero)
+        wf = DequantizeLinear <axis = 1> (w, ws, wz)
+        h = MatMul(x_rounded, wf)
+        h_int8 = QuantizeLinear(h, h_scale, zero)
+        h_rounded = DequantizeLinear(h_int8, h_scale, zero)
+        parts = Reshape(h_rounded, heads)
+        queries = Transpose <perm = [0, 2, 1, 3]> (parts)
+        keys = Transpose <perm = [0, 2, 3, 1]> (parts)
+        y = MatMul(queries, keys)
+    }}"""
+    onnx.save(parse_graph(text, held, opset=20), tmp_path / "int8.onnx")
     return tmp_path / "int8.onnx"
-
-
-def _rounded(name: str) -> list[onnx.NodeProto]:
-    scale = [f"{name}_scale", "zero"]
-    return [
-        helper.make_node("QuantizeLinear", [name, *scale], [f"{name}_int8"]),
-        helper.make_node("DequantizeLinear", [f"{name}_int8", *scale], [f"{name}_rounded"]),
-    ]
 
 
 def _bytes(values: Floats, name: str) -> Floats:
@@ -321,7 +275,7 @@ def _int8_nodes(model: object) -> list[str]:
 
 
 def test_a_graph_without_fixed_scales_stays_as_it_is(tmp_path: Path) -> None:
-    model = openvino_core().read_model(_saved(tmp_path, "Neg", ["x"], "y"))
+    model = openvino_core().read_model(_negation(tmp_path))
     before = [each.get_type_name() for each in model.get_ordered_ops()]
     multiply_in_float32(model)
     assert [each.get_type_name() for each in model.get_ordered_ops()] == before
@@ -362,27 +316,24 @@ for count in (2, 3, 2):
 
 
 def test_signals_reach_a_process_that_released_its_models(tmp_path: Path) -> None:
-    file = _saved(tmp_path, "Neg", ["x"], "y")
+    file = _negation(tmp_path)
     assert _output(RELEASE_TWO_MODELS, file) == "received\n"
 
 
 def test_a_run_that_fails_on_one_core_does_not_return_the_last_results(tmp_path: Path) -> None:
-    file = _saved(tmp_path, "Add", ["x", "y"], "z")
+    file = _saved(tmp_path, "(float[N] x, float[M] y) => (float[K] z) { z = Add(x, y) }")
     found = _output(FAIL_ON_ONE_CORE, file, str(min(os.sched_getaffinity(0))))
     assert found == "[3.0, 3.0]\nerror\n[3.0, 3.0]\n"
 
 
-def _saved(folder: Path, operator: str, inputs: list[str], output: str) -> Path:
-    """A model of one operator on vectors of any length."""
-    ports = {
-        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"N_{name}"])
-        for name in (*inputs, output)
-    }
-    node = helper.make_node(operator, inputs, [output])
-    graph = helper.make_graph([node], "model", [ports[name] for name in inputs], [ports[output]])
+def _saved(folder: Path, text: str) -> Path:
     file = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), file)
+    onnx.save(parse_graph(text, opset=20), file)
     return file
+
+
+def _negation(folder: Path) -> Path:
+    return _saved(folder, "(float[N] x) => (float[N] y) { y = Neg(x) }")
 
 
 def _output(program: str, *arguments: object) -> str:
@@ -436,7 +387,7 @@ def test_bf16_of_a_stateless_graph_is_not_loaded_either(tmp_path: Path) -> None:
         "parameters": {"inference_precision": {"string_value": "bf16"}},
     }
     with pytest.raises(InvalidArgument, match="export with --precision fp32 or int8, or serve it"):
-        CompiledGraphs(_saved(tmp_path, "Neg", ["x"], "y"), config)
+        CompiledGraphs(_negation(tmp_path), config)
 
 
 @pytest.mark.usefixtures("other_processor")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import helper, numpy_helper
 from PIL import Image
 
 from inference.bundle.inputs import ImageSpec, PromptImages, TokenizerSpec
@@ -94,7 +94,24 @@ def graph(
         [helper.make_tensor_value_info(*value) for value in outputs],
         list(constants),
     )
-    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return _checked_model(body, opset)
+
+
+def parse_graph(
+    text: str, constants: Mapping[str, NDArray[Any]] | None = None, opset: int = 17
+) -> onnx.ModelProto:
+    """A model of `(inputs) => (outputs) { nodes }` in ONNX's syntax, which read constants too."""
+    body = onnx.parser.parse_graph(f"tiny {text}")
+    held = (constants or {}).items()
+    body.initializer.extend(numpy_helper.from_array(array, name) for name, array in held)
+    return _checked_model(body, opset)
+
+
+def _checked_model(body: onnx.GraphProto, opset: int) -> onnx.ModelProto:
+    """With the version of the standard operators, and those of ONNX Runtime that it has."""
+    opsets = {"": opset} | {node.domain: 1 for node in body.node if node.domain}
+    imports = [helper.make_opsetid(*each) for each in opsets.items()]
+    model = helper.make_model(body, opset_imports=imports, ir_version=8)
     onnx.checker.check_model(model)
     return model
 
@@ -423,16 +440,15 @@ def detector() -> Manifest:
         Tensor(name=name, dtype="float32", shape=("B", 2, *last), role=role)
         for name, last, role in found
     )
-    towers = two_towers()
-    image = TOWERS["image"].model_copy(update={"outputs": outputs})
-    return towers.model_copy(
-        update={
-            "name": "tiny-detect",
-            "tasks": {"detect": {}},
-            "parts": {"image": "tiny-detect", "text": "tiny-detect-text"},
-            "graphs": {**TOWERS, "image": image},
-        }
-    )
+    return _beside_texts("detect", TOWERS["image"].model_copy(update={"outputs": outputs}))
+
+
+def _beside_texts(task: str, image: Graph) -> Manifest:
+    """The part of images of this task, and the part of texts of `two_towers`."""
+    name = f"tiny-{task}"
+    parts, graphs = {"image": name, "text": f"{name}-text"}, {**TOWERS, "image": image}
+    update = {"name": name, "tasks": {task: {}}, "parts": parts, "graphs": graphs}
+    return two_towers().model_copy(update=update)
 
 
 def box_writer() -> LoadedModel:
@@ -455,19 +471,11 @@ def box_writer() -> LoadedModel:
 
 def segmenter() -> Manifest:
     """Masks of 2 x 3 pixels, and texts in the space of their conditions."""
-    towers = two_towers()
     conditions = Tensor(name="texts", dtype="float32", shape=("B", "K", 3), role=Role.CONDITIONS)
     masks = Tensor(name="masks", dtype="float32", shape=("B", "K", 2, 3), role=Role.MASKS)
     image = TOWERS["image"]
-    image = image.model_copy(update={"inputs": (*image.inputs, conditions), "outputs": (masks,)})
-    return towers.model_copy(
-        update={
-            "name": "tiny-segment",
-            "tasks": {"segment": {}},
-            "parts": {"image": "tiny-segment", "text": "tiny-segment-text"},
-            "graphs": {**TOWERS, "image": image},
-        }
-    )
+    update = {"inputs": (*image.inputs, conditions), "outputs": (masks,)}
+    return _beside_texts("segment", image.model_copy(update=update))
 
 
 def served(described: Manifest, tokenizer: WordTokenizer | None = None) -> LoadedModel:

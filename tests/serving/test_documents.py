@@ -20,7 +20,7 @@ from serving.documents.formats import read
 from serving.documents.html import Html
 from serving.documents.markup_transfer import links, transfer_markup, words
 from serving.documents.segment import Document, Inline
-from tests.serving import document_samples
+from tests.serving import document_samples as samples
 from triptych.tasks.translate import Alignment
 
 
@@ -38,14 +38,14 @@ def upper(texts: list[str]) -> list[str]:
 
 
 def test_word_file_keeps_its_layout() -> None:
-    source = document_samples.word_file()
+    source = samples.word_file()
     document = read("a.DOCX", source)
     found = [segment.text for segment in document.segments]
     assert sorted(found) == sorted(
         "un título|hay veinte mesas.|en el jardín|nombre|ana|fin|uno|celda|cabecera|pie".split("|")
     )
     result = shouted(document)
-    assert document_samples.word_texts(result) == upper(document_samples.word_texts(source))
+    assert samples.word_texts(result) == upper(samples.word_texts(source))
     opened = docx.Document(io.BytesIO(result))
     assert opened.paragraphs[0].style.name == "Heading 1"
     bold = [run for run in opened.paragraphs[1].runs if run.bold]
@@ -73,7 +73,7 @@ def test_fields_and_drawings_of_word_stay() -> None:
         if kind == "separate":
             paragraph.add_run("siete")  # the number that was computed last
     paragraph.add_run(" de muchas")
-    source = document_samples._saved(document)
+    source = samples._saved(document)
     (segment,) = read("a.docx", source).segments
     assert segment.text == "hoja  de muchas"
     opened = docx.Document(io.BytesIO(shouted(read("a.docx", source))))
@@ -83,17 +83,17 @@ def test_fields_and_drawings_of_word_stay() -> None:
 
 
 def test_slides_keep_their_layout() -> None:
-    source = document_samples.slides_file()
+    source = samples.slides_file()
     result = shouted(read("a.pptx", source))
-    assert document_samples.slides_texts(result) == upper(document_samples.slides_texts(source))
+    assert samples.slides_texts(result) == upper(samples.slides_texts(source))
     box = pptx.Presentation(io.BytesIO(result)).slides[0].shapes[1].text_frame.paragraphs[0]
     assert [run.text.strip() for run in box.runs if run.font.bold] == ["VEINTE"]
 
 
 def test_open_document_keeps_its_layout() -> None:
-    source = document_samples.open_file()
+    source = samples.open_file()
     result = shouted(read("a.odt", source))
-    assert document_samples.open_texts(result) == upper(document_samples.open_texts(source))
+    assert samples.open_texts(result) == upper(samples.open_texts(source))
     opened = opendocument.load(io.BytesIO(result))
     (span,) = opened.getElementsByType(text.Span)
     assert (str(span).strip(), span.getAttribute("stylename")) == ("VEINTE", "Bold")
@@ -103,21 +103,15 @@ def test_open_document_keeps_its_layout() -> None:
 
 
 def test_book_keeps_its_layout() -> None:
-    result = shouted(read("a.epub", document_samples.book_file()))
+    result = shouted(read("a.epub", samples.book_file()))
     with zipfile.ZipFile(io.BytesIO(result)) as archive:
         first = archive.infolist()[0]
         assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
         page = archive.read("OPS/una hoja.xhtml").decode()
-        assert archive.read("OPS/toc.ncx").decode() == document_samples.CONTENTS.replace(
-            ">uno<", ">UNO<"
-        )
+        assert archive.read("OPS/toc.ncx").decode() == samples.CONTENTS.replace(">uno<", ">UNO<")
         package = archive.read("OPS/book.opf").decode()
-    assert package == document_samples.PACKAGE.replace("un libro", "UN LIBRO")
-    expected = (
-        document_samples.PAGE.replace("uno", "UNO")
-        .replace("hay", "HAY")
-        .replace("veinte", "VEINTE")
-    )
+    assert package == samples.PACKAGE.replace("un libro", "UN LIBRO")
+    expected = samples.PAGE.replace("uno", "UNO").replace("hay", "HAY").replace("veinte", "VEINTE")
     assert page == expected.replace("mesas &amp; m&#xE1;s", "MESAS &amp; MÁS")
 
 
@@ -166,13 +160,9 @@ _HTML = b"<h1>a <b>b</b> 3</h1><td> 12 </td><!-- 3 --><td>&#160;</td><script>f(4
         ("a.txt", b"uno\n--\n12\n", "uno 12"),
         ("a.srt", SUBTITLES.encode(), "hay veinte mesas en el jardín. - hola. - adiós. 12"),
         ("a.html", _HTML, "a b 3 12"),
-        (
-            "a.odt",
-            document_samples.open_file(),
-            "un título hay veinte mesas. fin una nota a b celda 12",
-        ),
-        ("a.pptx", document_samples.slides_file(), "una nota un título hay veinte mesas celda 12"),
-        ("a.epub", document_samples.book_file(), "un libro uno hay veinte mesas & más uno"),
+        ("a.odt", samples.open_file(), "un título hay veinte mesas. fin una nota a b celda 12"),
+        ("a.pptx", samples.slides_file(), "una nota un título hay veinte mesas celda 12"),
+        ("a.epub", samples.book_file(), "un libro uno hay veinte mesas & más uno"),
     ],
 )
 def test_lines_are_segments_and_numbers(name: str, content: bytes, lines: str) -> None:
@@ -192,6 +182,10 @@ def test_page_is_written_in_its_encoding() -> None:
     assert b"&#1089;" in other
 
 
+def word_archive(document: bytes, **files: bytes) -> bytes:
+    return samples.archive_of(word__document=document, **files)
+
+
 WORD = b'<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">%b</w:document>'
 
 
@@ -205,36 +199,26 @@ WORD = b'<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml
         ("a.srt", b"hola", "no subtitles"),
         ("a.docx", b"", "damaged"),
         ("a.docx", b"PK\x03\x04 no archive", "damaged"),
-        ("a.docx", document_samples.slides_file(), "another kind"),
-        ("a.odt", document_samples.word_file(), "another kind"),
-        ("a.epub", document_samples.word_file(), "META-INF/container.xml"),
-        ("a.docx", document_samples.word_file()[:-400], "damaged"),
-        ("a.docx", document_samples.archive_of(word__document=b"<a><b></a>"), "not XML"),
-        ("a.docx", document_samples.archive_of(word__document=b"\xff" * 9), "not XML"),
+        ("a.docx", samples.slides_file(), "another kind"),
+        ("a.odt", samples.word_file(), "another kind"),
+        ("a.epub", samples.word_file(), "META-INF/container.xml"),
+        ("a.docx", samples.word_file()[:-400], "damaged"),
+        ("a.docx", word_archive(b"<a><b></a>"), "not XML"),
+        ("a.docx", word_archive(b"\xff" * 9), "not XML"),
+        ("a.docx", word_archive(b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'), "document type"),
         (
             "a.docx",
-            document_samples.archive_of(word__document=b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'),
-            "document type",
-        ),
-        (
-            "a.docx",
-            document_samples.archive_of(
-                word__document='<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/hostname">]>'
-                "<a>&b;</a>".encode("utf-16")
+            word_archive(
+                '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/hostname">]><a>&b;</a>'.encode(
+                    "utf-16"
+                )
             ),
             "document type",
         ),
+        ("a.docx", word_archive(b"<a>" * 999 + b"</a>" * 999), "not XML"),
         (
             "a.docx",
-            document_samples.archive_of(word__document=b"<a>" * 999 + b"</a>" * 999),
-            "not XML",
-        ),
-        (
-            "a.docx",
-            document_samples.archive_of(
-                word__document=WORD
-                % (b"<w:p>%b</w:p>" % (b"<w:r><w:t>a</w:t><w:sym/></w:r>" * 600))
-            ),
+            word_archive(WORD % (b"<w:p>%b</w:p>" % (b"<w:r><w:t>a</w:t><w:sym/></w:r>" * 600))),
             "inline elements",
         ),
     ],
@@ -251,10 +235,8 @@ def test_archives_that_unpack_to_much_are_refused() -> None:
     ):
         files = {"word__document": WORD % b"", name: content}
         with pytest.raises(PayloadTooLarge, match=message):
-            read("a.docx", document_samples.archive_of(**files))
-    many = document_samples.archive_of(
-        word__document=WORD % b"", **{f"a{n}": b"" for n in range(5000)}
-    )
+            read("a.docx", samples.archive_of(**files))
+    many = word_archive(WORD % b"", **{f"a{n}": b"" for n in range(5000)})
     with pytest.raises(PayloadTooLarge, match="5000 files"):
         read("a.docx", many)
 
@@ -267,12 +249,10 @@ def test_archives_that_unpack_to_much_are_refused() -> None:
         ("a.srt", b"00:00:01,000 --> 00:00:02,000\na\n\n" * 10_001),
         ("a.html", b"<p>a" * 10_001),
         ("a.html", b"<br>" * 1_000_000),
-        ("a.docx", document_samples.archive_of(word__document=WORD % (b"<w:p/>" * 300_000))),
+        ("a.docx", word_archive(WORD % (b"<w:p/>" * 300_000))),
         (
             "a.docx",
-            document_samples.archive_of(
-                word__document=WORD % (b"<w:p>%b</w:p>" % (b"<w:r><w:t>a</w:t></w:r>" * 100_000))
-            ),
+            word_archive(WORD % (b"<w:p>%b</w:p>" % (b"<w:r><w:t>a</w:t></w:r>" * 100_000))),
         ),
     ],
     ids=range(7),
@@ -283,7 +263,7 @@ def test_documents_of_too_many_pieces_are_refused(name: str, content: bytes) -> 
 
 
 def test_encrypted_archives_are_refused() -> None:
-    content = bytearray(document_samples.word_file())
+    content = bytearray(samples.word_file())
     for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.index(signature) + flags] |= 1
     with pytest.raises(InvalidRequest, match="encrypted"):
@@ -291,7 +271,7 @@ def test_encrypted_archives_are_refused() -> None:
 
 
 def test_size_that_an_archive_hides_is_found() -> None:
-    content = bytearray(document_samples.archive_of(word__document=WORD % (b" " * 100_000)))
+    content = bytearray(word_archive(WORD % (b" " * 100_000)))
     place = content.index(b"PK\x01\x02") + 24  # the unpacked size in the directory
     content[place : place + 4] = (50).to_bytes(4, "little")
     with pytest.raises(InvalidRequest, match="damaged"):
@@ -300,9 +280,7 @@ def test_size_that_an_archive_hides_is_found() -> None:
 
 def test_files_that_stay_are_copied_as_they_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     picture = bytes(range(256)) * 400
-    source = document_samples.archive_of(
-        word__document=WORD % b"<w:p><w:r><w:t>hola</w:t></w:r></w:p>", word__media=picture
-    )
+    source = word_archive(WORD % b"<w:p><w:r><w:t>hola</w:t></w:r></w:p>", word__media=picture)
     document = read("a.docx", source)
     unpacked: list[str] = []
     content = Archive._content
@@ -336,9 +314,7 @@ def test_other_ways_of_packing_are_refused(method: int) -> None:
 
 
 def test_archives_whose_files_overlap_are_refused() -> None:
-    content = bytearray(
-        document_samples.archive_of(word__document=WORD % b"", word__media=b"ab" * 9000)
-    )
+    content = bytearray(word_archive(WORD % b"", word__media=b"ab" * 9000))
     place = content.rindex(b"PK\x01\x02") + 20  # the packed size in the directory
     content[place : place + 4] = (len(content)).to_bytes(4, "little")
     with pytest.raises(InvalidRequest, match="larger than the file"):
@@ -351,7 +327,7 @@ def test_archives_whose_files_overlap_are_refused() -> None:
 def test_counts_of_spaces_have_any_number_of_digits(count: str, spaces: int) -> None:
     names = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
     content = f'<a {names}><text:p>uno<text:s text:c="{count}"/>dos</text:p></a>'.encode()
-    (segment,) = read("a.odt", document_samples.archive_of(content=content)).segments
+    (segment,) = read("a.odt", samples.archive_of(content=content)).segments
     assert segment.text == f"uno{' ' * spaces}dos"
 
 

@@ -146,13 +146,14 @@ def test_port_of_tritons_http_is_ignored_with_one_line(
     assert capsys.readouterr().err.count("--http-port is ignored") == 1
 
 
+Commands = dict[str, Sequence[str]]
 PORTS = ("--http-port", "0", "--grpc-port", "0")
 
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Sequence[str]]:
+def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
     """What `serve` would run, by name."""
-    found: dict[str, Sequence[str]] = {}
+    found: Commands = {}
 
     def run(self: Processes, *_: object) -> int:
         found.update(self._commands)
@@ -167,7 +168,7 @@ def serve(repository: Path, *flags: str) -> int:
 
 
 def test_capacity_of_flags_and_environment_reaches_triton(
-    commands: dict[str, Sequence[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRIPTYCH_PREFIX_MEMORY", "0")
     assert serve(tmp_path, "--max-rows=4", "--state-memory", "2KiB", "--device", "cuda:1") == 0
@@ -177,7 +178,7 @@ def test_capacity_of_flags_and_environment_reaches_triton(
 
 
 def test_each_command_gets_the_settings_that_it_has(
-    commands: dict[str, Sequence[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRIPTYCH_WATCH", "1")
     flags = ["--otlp-endpoint", "http://collector:4318", "--workers", "2", "--no-watch"]
@@ -190,9 +191,7 @@ def test_each_command_gets_the_settings_that_it_has(
     assert not any(word.startswith("--no-watch") for word in gateway)
 
 
-def test_gateway_gets_the_addresses_of_triton(
-    commands: dict[str, Sequence[str]], tmp_path: Path
-) -> None:
+def test_gateway_gets_the_addresses_of_triton(commands: Commands, tmp_path: Path) -> None:
     assert serve(tmp_path) == 0
     triton, gateway = commands["triton"], commands["gateway"]
     ports = dict(word[2:].split("-port=") for word in triton if "-port=" in word)
@@ -204,7 +203,7 @@ def test_gateway_gets_the_addresses_of_triton(
 
 
 def test_secrets_of_the_environment_are_no_arguments(
-    commands: dict[str, Sequence[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Other users can read the arguments of a process."""
     monkeypatch.setenv("TRIPTYCH_API_KEY", "a-secret")

@@ -11,6 +11,8 @@ import pytest
 
 from serving import logs
 
+Captured = pytest.CaptureFixture[str]
+
 
 @pytest.fixture
 def root(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
@@ -28,22 +30,18 @@ def configure(root: logging.Logger, *, as_json: bool) -> None:
     logs.configure_logs(as_json=as_json)
 
 
-def line(root: logging.Logger, capsys: pytest.CaptureFixture[str], **extra: Any) -> str:
+def line(root: logging.Logger, capsys: Captured, **extra: Any) -> str:
     root.warning("answered %d requests", 3, extra=extra)
     return capsys.readouterr().err
 
 
-def test_text_has_the_fields_behind_the_message(
-    root: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_has_the_fields_behind_the_message(root: logging.Logger, capsys: Captured) -> None:
     configure(root, as_json=False)
     text = line(root, capsys, route="/v1/translate", model=None, tokens=7)
     assert text.endswith(" WARNING root: answered 3 requests route=/v1/translate tokens=7\n")
 
 
-def test_json_has_one_object_per_line(
-    root: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_one_object_per_line(root: logging.Logger, capsys: Captured) -> None:
     configure(root, as_json=True)
     text = line(root, capsys, route="/v1/translate", model=None, path=Path("/models"))
     assert text.count("\n") == 1
@@ -53,9 +51,7 @@ def test_json_has_one_object_per_line(
     assert (entry["message"], entry["path"]) == ("answered 3 requests", "/models")
 
 
-def test_json_has_the_exception_on_the_same_line(
-    root: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_the_exception_on_the_same_line(root: logging.Logger, capsys: Captured) -> None:
     configure(root, as_json=True)
     try:
         raise ValueError("no")
@@ -70,7 +66,7 @@ def test_json_has_the_exception_on_the_same_line(
 
 
 def test_info_is_logged_and_requests_of_the_client_are_not(
-    root: logging.Logger, capsys: pytest.CaptureFixture[str]
+    root: logging.Logger, capsys: Captured
 ) -> None:
     configure(root, as_json=False)
     root.info("ready")
@@ -80,7 +76,7 @@ def test_info_is_logged_and_requests_of_the_client_are_not(
 
 
 def test_library_warnings_that_a_client_causes_are_not_logged(
-    root: logging.Logger, capsys: pytest.CaptureFixture[str]
+    root: logging.Logger, capsys: Captured
 ) -> None:
     configure(root, as_json=False)
     for name in ("uvicorn.error", "python_multipart.multipart"):

@@ -106,15 +106,11 @@ async def test_processor_time_is_bounded(pool: ProcessPool) -> None:
     assert await pool.run(divmod, 7, 3, expected_s=0) == (2, 1)
 
 
-async def test_processor_time_is_of_each_work() -> None:
-    pool = ProcessPool(2, LIMITS)
+async def test_processor_time_is_of_each_work(pool: ProcessPool) -> None:
     pids = set()
-    try:
-        for _ in range(5):  # more than the limit together
-            await pool.run(sum, range(20_000_000), expected_s=0)
-            pids.add(await pool.run(os.getpid, expected_s=0))
-    finally:
-        pool.close()
+    for _ in range(5):  # more than the limit together
+        await pool.run(sum, range(20_000_000), expected_s=0)
+        pids.add(await pool.run(os.getpid, expected_s=0))
     assert len(pids) == 1
 
 

@@ -10,7 +10,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -57,21 +58,32 @@ IGNORING = ("sh", "-c", 'trap "" HUP INT TERM; exec "$@"', "sh")
 """Starts a program as nohup and scripts do, and as one that ignores SIGTERM, too."""
 
 
+@contextmanager
+def started(
+    script: str, folder: Path, start: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """A process with two children, which are up.
+
+    Args:
+        start: What starts it.
+    """
+    command, pipe = [*start, sys.executable, "-c", script, str(folder)], subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    try:
+        assert select.select([process.stdout], [], [], 20)[0], "never ready"
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
 @pytest.fixture
 def parent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """A process with two children, which are up; its parameter is what starts it."""
-    start: tuple[str, ...] = getattr(request, "param", ())
-    process = subprocess.Popen(
-        [*start, sys.executable, "-c", PARENT.format(child=CHILD), str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert select.select([process.stdout], [], [], 20)[0], "never ready"
-    assert process.stdout.readline() == "ready\n"
-    yield process
-    process.kill()
-    process.communicate()
+    """Its parameter is what starts it."""
+    script = PARENT.format(child=CHILD)
+    with started(script, tmp_path, getattr(request, "param", ())) as process:
+        yield process
 
 
 def child(folder: Path, name: str) -> int:
@@ -156,18 +168,12 @@ while True:
 
 
 def test_a_second_signal_reaches_a_child_that_is_finishing_its_work(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(child=STUBBORN), str(tmp_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "ready\n"
-    process.terminate()
-    wait_until((tmp_path / "two.asked").exists)
-    process.terminate()
-    assert process.wait(30) == 0
-    assert_all_stopped(tmp_path)
-    process.communicate()
+    with started(PARENT.format(child=STUBBORN), tmp_path) as process:
+        process.terminate()
+        wait_until((tmp_path / "two.asked").exists)
+        process.terminate()
+        assert process.wait(30) == 0
+        assert_all_stopped(tmp_path)
 
 
 DEAF = """
@@ -186,19 +192,10 @@ def test_a_child_that_does_not_stop_is_reported_and_says_where_it_hangs(tmp_path
     script = PARENT.format(child=DEAF).replace(
         "folder =", "import serving.commands.serve as p; p.STOP_TIMEOUT_S = 0.3\nfolder =", 1
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
+    with started(script, tmp_path) as process:
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 1
+        assert process.wait(30) == 1
+        errors = process.stderr.read()
     assert errors.endswith("two, one did not stop in time: killed\n")
     assert errors.count(" in hangs\n") == 2
     assert all(is_gone(child(tmp_path, name)) for name in ("one", "two"))

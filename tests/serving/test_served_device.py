@@ -15,7 +15,7 @@ from serving.settings.triton_settings import ServedDevice
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.server import TritonServer
 from serving.triton.supervisor import run_triton
-from tests.serving.triton.tiny import publish_times, settings
+from tests.serving.triton.tiny import brief_server, publish_times, settings
 
 
 def _for_cuda(repository: Path) -> Bundle:
@@ -68,12 +68,8 @@ def test_bundle_that_does_not_load_on_the_card_is_left_out(
     bundle = _for_cuda(tmp_path)
     (bundle.folder / next(iter(bundle.manifest.graphs.values())).file).write_bytes(b"no graph")
     publish_times(tmp_path, "thrice", 3)
-    server = TritonServer(settings(tmp_path))
-    try:
-        server.start()
+    with brief_server(settings(tmp_path)) as server:
         assert server.models == ("thrice",)
-    finally:
-        server.stop(at_once=True)
 
 
 def test_bundle_for_cuda_is_refused_where_only_the_cpu_is_to_be_used(

@@ -30,7 +30,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeS3]:
     with fake_s3() as found:
         for name, value in found.environment.items():
@@ -55,9 +55,7 @@ def test_bundles_arrive_as_they_were_pushed(
     assert push(open_store(URL), published).copied == 0
 
 
-def test_only_the_models_of_named_bundles_arrive(
-    published: Path, storage: FakeS3, tmp_path: Path
-) -> None:
+def test_only_the_models_of_named_bundles_arrive(published: Path, tmp_path: Path) -> None:
     push(open_store(URL), published)
     pull(open_store(URL), tmp_path, ["towers"])
     [bundle] = Repository(tmp_path).complete("towers")
@@ -67,9 +65,7 @@ def test_only_the_models_of_named_bundles_arrive(
         pull(open_store(URL), tmp_path, ["mine"])
 
 
-def test_gateway_reads_bundles_without_their_graphs(
-    published: Path, storage: FakeS3, tmp_path: Path
-) -> None:
+def test_gateway_reads_bundles_without_their_graphs(published: Path, tmp_path: Path) -> None:
     push(open_store(URL), published)
     assert pull_command(URL, repository=tmp_path, without_graphs=True) == 0
     sizes = {name: len(content) for name, content in files(tmp_path).items()}
@@ -79,9 +75,7 @@ def test_gateway_reads_bundles_without_their_graphs(
         assert load_model(bundle).name == name
 
 
-def test_one_pushed_bundle_leaves_the_others_stored(
-    published: Path, storage: FakeS3, tmp_path: Path
-) -> None:
+def test_one_pushed_bundle_leaves_the_others_stored(published: Path, tmp_path: Path) -> None:
     push(open_store(URL), published, ["towers"])
     push(open_store(URL), published, ["speaker"])
     pull(open_store(URL), tmp_path)
@@ -107,7 +101,7 @@ def test_changed_file_is_refused_and_its_bundle_stays_incomplete(
 
 
 def test_repository_that_was_replaced_is_refused_by_its_digest(
-    published: Path, storage: FakeS3, tmp_path: Path
+    published: Path, tmp_path: Path
 ) -> None:
     before = push(open_store(URL), published, ["towers"])
     push(open_store(URL), published)
@@ -125,7 +119,7 @@ def test_path_that_leaves_the_repository_is_refused(line: str) -> None:
 
 
 def test_failures_are_one_line(
-    published: Path, storage: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SetupError, match="run `triptych push` first"):
         pull(open_store(URL), tmp_path)

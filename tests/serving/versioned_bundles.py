@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from export.pipeline.publish import next_version, publish, staging
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Graph, Growth, Limits, Role, SourceInfo, State, Tensor
 from inference.generation import Generation
-from tests.inference.tiny_models import make_manifest, plain_recipe
+from tests.inference.tiny_models import make_manifest, parse_graph, plain_recipe
 
 MOST_VERSIONS = 12
 WORDS = ("<pad>", "</s>", "a", *(f"v{number}" for number in range(1, MOST_VERSIONS + 1)))
@@ -98,30 +97,30 @@ def publish_towers(repository: Path, axes: int = 16, name: str = "towers") -> in
 
 
 def _image_tower(version: int, axes: int) -> onnx.ModelProto:
-    nodes = [
-        helper.make_node("Cast", ["pixels"], ["levels"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["levels", "all"], ["mean"], keepdims=0),
-        helper.make_node("Mul", ["mean", "zero"], ["zeros"]),
-        helper.make_node("Unsqueeze", ["zeros", "last"], ["column"]),
-        helper.make_node("Add", ["column", "axis"], ["embedding"]),
-    ]
+    text = f"""(uint8[B, 4, 4, 3] pixels) => (float[B, {axes}] embedding) {{
+        levels = Cast <to = 1> (pixels)
+        mean = ReduceMean <keepdims = 0> (levels, all)
+        zeros = Mul(mean, zero)
+        column = Unsqueeze(zeros, last)
+        embedding = Add(column, axis)
+    }}"""
     constants = {
         "all": np.array([1, 2, 3]),
         "zero": np.zeros((), np.float32),
         "last": np.array([1]),
         "axis": _axis(version, axes),
     }
-    return _tower(nodes, [("pixels", TensorProto.UINT8, ["B", 4, 4, 3])], axes, constants)
+    return parse_graph(text, constants, opset=20)
 
 
 def _text_tower(version: int, axes: int) -> onnx.ModelProto:
-    nodes = [
-        helper.make_node("Gather", ["tokens", "first"], ["token"], axis=1),
-        helper.make_node("Equal", ["token", "a"], ["is_a"]),
-        helper.make_node("Where", ["is_a", "one", "minus_one"], ["sign"]),
-        helper.make_node("Unsqueeze", ["sign", "last"], ["column"]),
-        helper.make_node("Mul", ["column", "axis"], ["embedding"]),
-    ]
+    text = f"""(int64[B, T] tokens, int32[B] lengths) => (float[B, {axes}] embedding) {{
+        token = Gather <axis = 1> (tokens, first)
+        is_a = Equal(token, a)
+        sign = Where(is_a, one, minus_one)
+        column = Unsqueeze(sign, last)
+        embedding = Mul(column, axis)
+    }}"""
     constants = {
         "first": np.array(0),
         "a": np.array(WORDS.index("a")),
@@ -130,56 +129,29 @@ def _text_tower(version: int, axes: int) -> onnx.ModelProto:
         "last": np.array([1]),
         "axis": _axis(version, axes),
     }
-    sources = [("tokens", TensorProto.INT64, ["B", "T"]), ("lengths", TensorProto.INT32, ["B"])]
-    return _tower(nodes, sources, axes, constants)
+    return parse_graph(text, constants, opset=20)
 
 
 def _axis(version: int, axes: int) -> np.ndarray:
     return np.eye(axes, dtype=np.float32)[None, version]
 
 
-def _tower(
-    nodes: list[onnx.NodeProto],
-    sources: list[tuple[str, int, list[str | int]]],
-    axes: int,
-    constants: dict[str, np.ndarray],
-) -> onnx.ModelProto:
-    body = helper.make_graph(
-        nodes,
-        "tower",
-        [helper.make_tensor_value_info(*source) for source in sources],
-        [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["B", axes])],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    return helper.make_model(body, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-
-
 def _step(version: int) -> onnx.ModelProto:
-    scores = np.zeros(len(WORDS), np.float32)
+    words = len(WORDS)
+    text = f"""(int64[R, T] tokens, float[R, 1] count)
+        => (float[R, {words}] logits, float[R, 1] next_count) {{
+        next_count = Add(count, one)
+        zeros = MatMul(next_count, nothing)
+        logits = Add(zeros, scores)
+    }}"""
+    scores = np.zeros(words, np.float32)
     scores[FIRST + version - 1] = 9.0
     constants = {
         "one": np.ones((1, 1), np.float32),
-        "nothing": np.zeros((1, len(WORDS)), np.float32),
+        "nothing": np.zeros((1, words), np.float32),
         "scores": scores,
     }
-    body = helper.make_graph(
-        [
-            helper.make_node("Add", ["count", "one"], ["next_count"]),
-            helper.make_node("MatMul", ["next_count", "nothing"], ["zeros"]),
-            helper.make_node("Add", ["zeros", "scores"], ["logits"]),
-        ],
-        "step",
-        [
-            helper.make_tensor_value_info("tokens", TensorProto.INT64, ["R", "T"]),
-            helper.make_tensor_value_info("count", TensorProto.FLOAT, ["R", 1]),
-        ],
-        [
-            helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["R", len(WORDS)]),
-            helper.make_tensor_value_info("next_count", TensorProto.FLOAT, ["R", 1]),
-        ],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    return helper.make_model(body, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return parse_graph(text, constants, opset=20)
 
 
 def tokenizer_file() -> dict[str, object]:

@@ -24,10 +24,15 @@ async def settled() -> None:
 
 
 class Clock:
-    """Monotonic seconds."""
+    """Monotonic seconds; may stand for a module's `time`."""
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
 
     def __call__(self) -> float:
         return self.now_s
+
+    monotonic = __call__
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds

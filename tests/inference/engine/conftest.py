@@ -9,7 +9,12 @@ from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.ort.sessions import CpuDevice
 from inference.engine.state.device import Device
 from tests.inference.engine.host_device import HostDevice
-from tests.inference.engine.toy_bundles import attention_bundle, for_openvino, language_bundle
+from tests.inference.engine.toy_bundles import (
+    attention_bundle,
+    for_openvino,
+    language_bundle,
+    recurrent_bundle,
+)
 from tests.openvino_precisions import require_precision
 
 
@@ -17,6 +22,19 @@ from tests.openvino_precisions import require_precision
 def device(request: pytest.FixtureRequest) -> Device:
     """The device of a runner's states and logits."""
     return request.param()
+
+
+BUNDLES = {
+    "attention": attention_bundle,
+    "emitting": lambda folder: attention_bundle(folder, emits=True),
+    "language": language_bundle,
+    "recurrent": recurrent_bundle,
+}
+
+
+@pytest.fixture(scope="module", params=BUNDLES)
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return BUNDLES[request.param](tmp_path_factory.mktemp(request.param))
 
 
 def in_precision(precision: str, bundle: Bundle) -> PagedRunner:

@@ -6,7 +6,7 @@ another row's history and returns other tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,7 +32,7 @@ from inference.engine.sequence import SequenceState
 from inference.engine.state.group_state import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
-from inference.generation import Finished, Generation
+from inference.generation import Finished, Generation, TokenChunk
 
 
 def edit_after(
@@ -324,6 +324,20 @@ def converse(decoder: EngineCore, talk: Talk) -> tuple[list[EngineRequest], list
         asked += pair
         found += results
     return asked, found
+
+
+def finish(decoder: EngineCore) -> None:
+    """Take turns until all sequences have ended."""
+    for _ in range(5000):
+        if decoder.is_idle:
+            return
+        decoder.step()
+    raise AssertionError("sequences wait for ever")
+
+
+def streamed_ids(events: Iterable[Event]) -> list[int]:
+    chunks = [event for event in events if isinstance(event, TokenChunk)]
+    return [token for chunk in chunks for token in chunk.token_ids]
 
 
 def run_staggered(

@@ -30,6 +30,7 @@ from inference.engine.sequence import SequenceState
 from inference.engine.state.device import UNCAPTURED, EntryCopies
 from inference.errors import DeviceError, InternalError, Overloaded
 from inference.generation import Finished, Generation, TokenChunk
+from tests.inference.engine.fake_runner import finish
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.test_ort_runner import BUILDERS, requests, tokens
 from tests.inference.engine.toy_bundles import (
@@ -370,11 +371,6 @@ class Caller:
     @property
     def end(self) -> Event:
         return next(event for event in self.events if not isinstance(event, TokenChunk))
-
-
-def finish(decoder: EngineCore) -> None:
-    while not decoder.is_idle:
-        decoder.step()
 
 
 @pytest.mark.parametrize("is_newcomer", [True, False])

@@ -15,7 +15,7 @@ from inference.engine.scheduler import Capacity
 from inference.engine.sequence import SequenceState
 from inference.errors import InternalError, InvalidRequest, Overloaded, TooLong, Unavailable
 from inference.generation import Finished, Generation, TokenChunk
-from tests.inference.engine.fake_runner import FakeGroup, FakeRunner, History, hashed_logits
+from tests.inference.engine.fake_runner import FakeGroup, FakeRunner, History, finish, hashed_logits
 from tests.inference.tiny_models import make_manifest
 
 PATIENCE_S = 30
@@ -88,10 +88,19 @@ def gated(gate: Gate) -> Iterator[Engine]:
     engine.close()
 
 
-def test_generate_answers() -> None:
-    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    made = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
+    yield made
+    made.close()
+
+
+def fail(*arguments: object) -> None:
+    raise RuntimeError("no device")
+
+
+def test_generate_answers(engine: Engine) -> None:
     answer = engine.generate(request(4, 5, 6))
-    engine.close()
     assert answer.prompt_tokens == 3
     assert answer.generated_tokens == len(answer.hypotheses[0].token_ids) <= 6
 
@@ -165,13 +174,11 @@ def test_exception_fails_live_requests_and_the_next_is_served(
     engine.close()
 
 
-def test_rules_that_ban_everything_fail_only_their_own_request() -> None:
-    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
+def test_rules_that_ban_everything_fail_only_their_own_request(engine: Engine) -> None:
     banned = RULES.model_copy(update={"suppress_tokens": tuple(range(20))})
     with pytest.raises(InvalidRequest):
         engine.generate(request(rules=banned))
     assert engine.metrics.failures == 0
-    engine.close()
 
 
 @pytest.mark.parametrize(
@@ -252,8 +259,7 @@ def test_memory_that_cannot_be_freed_ends_no_thread(times: int) -> None:
     engine.close()
 
 
-def test_a_request_that_cannot_be_queued_fails_alone() -> None:
-    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
+def test_a_request_that_cannot_be_queued_fails_alone(engine: Engine) -> None:
     engine._decoder.add = Failing(engine._decoder.add)
     inboxes = [Inbox(), Inbox()]
     with engine._changed:  # both are taken at once
@@ -264,7 +270,6 @@ def test_a_request_that_cannot_be_queued_fails_alone() -> None:
     assert isinstance(first.error, InternalError)
     assert isinstance(second, Finished)
     assert isinstance(engine.generate(request()), Finished)
-    engine.close()
 
 
 @pytest.mark.parametrize(
@@ -278,12 +283,10 @@ def test_a_request_that_cannot_be_queued_fails_alone() -> None:
     ids=["step", "admit", "turn", "scheduler"],
 )
 def test_state_that_cannot_be_freed_leaves_no_request_waiting(
-    monkeypatch: pytest.MonkeyPatch, broken: Callable[[Engine], tuple[object, str]]
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Callable[[Engine], tuple[object, str]],
 ) -> None:
-    def fail(*arguments: object) -> None:
-        raise RuntimeError("no device")
-
-    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
     inboxes = [Inbox(), Inbox(), Inbox()]
     with monkeypatch.context() as patch:
         patch.setattr(FakeGroup, "release", fail)
@@ -293,15 +296,11 @@ def test_state_that_cannot_be_freed_leaves_no_request_waiting(
         ends = [inbox.end for inbox in inboxes]
     assert all(isinstance(end, Failed) for end in ends)
     assert isinstance(engine.generate(request()), Finished)
-    engine.close()
 
 
 def test_close_ends_requests_whose_state_cannot_be_freed(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: object) -> None:
-        raise RuntimeError("no device")
-
     engine = Engine(FakeRunner(gate, 20), RequestValidator(manifest()))
     inboxes = [Inbox(), Inbox()]
     for inbox in inboxes:
@@ -362,8 +361,7 @@ class Scenario:
 
 
 def check_that_the_resident_is_answered(scenario: Scenario) -> None:
-    while not scenario.decoder.is_idle:
-        scenario.decoder.step()
+    finish(scenario.decoder)
     (end,) = scenario.stays
     assert isinstance(end, Finished)
     assert len(end.hypotheses[0].token_ids) == CANCELLATION_RULES.max_new_tokens

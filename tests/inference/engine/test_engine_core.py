@@ -27,7 +27,13 @@ from inference.engine.state.group_state import (
 )
 from inference.errors import DeadlineExceeded, InternalError
 from inference.generation import Finished, Generation, TokenChunk
-from tests.inference.engine.fake_runner import FakeRunner, History, hashed_logits
+from tests.inference.engine.fake_runner import (
+    FakeRunner,
+    History,
+    finish,
+    hashed_logits,
+    streamed_ids,
+)
 from tests.inference.engine.toy_bundles import VOCABULARY, language_bundle
 
 LOGITS = hashed_logits(VOCABULARY)
@@ -72,9 +78,7 @@ class Caller:
 
     @property
     def tokens(self) -> list[int]:
-        return [
-            t for event in self.events if isinstance(event, TokenChunk) for t in event.token_ids
-        ]
+        return streamed_ids(self.events)
 
     @property
     def pieces(self) -> int:
@@ -83,14 +87,6 @@ class Caller:
     @property
     def end(self) -> Event | None:
         return next((event for event in self.events if not isinstance(event, TokenChunk)), None)
-
-
-def finish(decoder: EngineCore) -> None:
-    for _ in range(500):
-        if decoder.is_idle:
-            return
-        decoder.step()
-    raise AssertionError("the sequence did not end")
 
 
 def test_streams_step_between_the_chunks_of_a_long_prompt(runner: Runner) -> None:
@@ -147,6 +143,9 @@ def test_turn_prefills_no_more_than_its_budget(runner: Runner, is_decoding: bool
     assert decoder.metrics.prefill_tokens - before == (10 if is_decoding else 60)
 
 
+Phase = Callable[[EngineCore], Caller]
+
+
 def queued(decoder: EngineCore) -> Caller:
     for _ in range(16):
         Caller(decoder)
@@ -171,9 +170,7 @@ def decoding(decoder: EngineCore) -> Caller:
 
 
 @pytest.mark.parametrize("phase", [queued, reading, decoding])
-def test_cancelled_sequence_is_gone_after_one_turn(
-    runner: Runner, phase: Callable[[EngineCore], Caller]
-) -> None:
+def test_cancelled_sequence_is_gone_after_one_turn(runner: Runner, phase: Phase) -> None:
     decoder = EngineCore(runner, CAPACITY)
     caller = phase(decoder)
     held = decoder.rows_in_use + decoder.waiting
@@ -187,9 +184,7 @@ def test_cancelled_sequence_is_gone_after_one_turn(
 
 
 @pytest.mark.parametrize("phase", [reading, decoding])
-def test_deadline_ends_a_sequence_between_two_chunks(
-    runner: Runner, phase: Callable[[EngineCore], Caller]
-) -> None:
+def test_deadline_ends_a_sequence_between_two_chunks(runner: Runner, phase: Phase) -> None:
     now_s = 0.0
     decoder = EngineCore(runner, CAPACITY, clock=lambda: now_s)
     prompt = (3,) * 43 if phase is reading else (2,)

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
 from openvino import opset13 as ops
 
 from inference.engine.engine import EngineCore, decode, final_result
@@ -29,9 +28,9 @@ from inference.engine.runners.ort.sessions import CpuDevice, session_options
 from inference.engine.scheduler import Capacity
 from inference.engine.search import sampling
 from inference.engine.state.device import Device
-from inference.generation import Finished, Generation, TokenChunk
+from inference.generation import Finished, Generation
 from inference.openvino_core import openvino_core
-from tests.inference.engine.fake_runner import FakeRunner, run_staggered
+from tests.inference.engine.fake_runner import FakeRunner, run_staggered, streamed_ids
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
@@ -39,6 +38,7 @@ from tests.inference.engine.toy_bundles import (
     attention_logits,
     recurrent_bundle,
 )
+from tests.inference.tiny_models import parse_graph
 
 SHAPES = ((12, 5), (5, 12), (40, 3), (7, 1), (1, 9))  # (blocks, tokens of each)
 
@@ -227,13 +227,7 @@ def test_streamed_samples_are_the_collected_ones(served: tuple[OrtRunner, bool])
     lone = [one for one in requests if one.rules.rows == 1]
     wanted = [tokens(found)[0] for found in decode(runner, lone)]
     streams = staggered(runner, [replace(one, stream=True) for one in lone])
-    streamed = [
-        tuple(
-            token for event in events if isinstance(event, TokenChunk) for token in event.token_ids
-        )
-        for events in streams
-    ]
-    assert streamed == wanted
+    assert [tuple(streamed_ids(events)) for events in streams] == wanted
 
 
 @pytest.mark.usefixtures("few_candidates")
@@ -301,21 +295,16 @@ def test_attention_to_sources_follows_its_equation(scale: float | None) -> None:
 
 def layers_from_onnx() -> openvino.Model:
     """Two layers of ONNX Runtime's MultiHeadAttention of one query to sources with lengths."""
-    shapes: dict[str, list[int | str]] = {"query": ["B", "W", HEADS * WIDTH]}
-    shapes |= {name: ["B", HEADS, "S", WIDTH] for name in ("key0", "value0", "key1", "value1")}
-    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
-    inputs.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, ["B"]))
-    options = {"domain": "com.microsoft", "num_heads": HEADS}
-    nodes = [
-        helper.make_node(
-            "MultiHeadAttention", [query, f"key{i}", f"value{i}", "", "lengths"], [out], **options
-        )
-        for i, (query, out) in enumerate([("query", "between"), ("between", "found")])
-    ]
-    outputs = [helper.make_tensor_value_info("found", TensorProto.FLOAT, shapes["query"])]
-    graph = helper.make_graph(nodes, "layers", inputs, outputs)
-    versions = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=versions, ir_version=10)
+    query = f"float[B, W, {HEADS * WIDTH}]"
+    held = [f"float[B, {HEADS}, S, {WIDTH}] {n}" for n in ("key0", "value0", "key1", "value1")]
+    attends = f"com.microsoft.MultiHeadAttention <num_heads = {HEADS}>"
+    model = parse_graph(
+        f"""({query} query, {", ".join(held)}, int32[B] lengths) => ({query} found) {{
+            between = {attends} (query, key0, value0, "", lengths)
+            found = {attends} (between, key1, value1, "", lengths)
+        }}""",
+        opset=20,
+    )
     return openvino_core().read_model(model.SerializeToString())
 
 

@@ -27,7 +27,6 @@ from inference.engine.search.logits_processors import ban
 from inference.engine.sequence import SequenceState
 from inference.engine.state.group_state import BufferShape
 from inference.errors import BundleError, InternalError, TooLong
-from inference.generation import TokenChunk
 from inference.openvino_core import openvino_core
 from tests.inference.engine.fake_runner import (
     FakeRunner,
@@ -35,7 +34,9 @@ from tests.inference.engine.fake_runner import (
     beam_rules,
     company,
     converse,
+    finish,
     run_staggered,
+    streamed_ids,
     talk,
 )
 from tests.inference.engine.test_ort_runner import (
@@ -78,8 +79,9 @@ def core_of(runner: PagedRunner, blocks: int, prefix_bytes: int = 0) -> EngineCo
 
 
 def close(core: EngineCore) -> None:
-    """Drops everything, cached prefixes too: the runner is used again."""
+    """Drops everything, cached prefixes too, so that the runner can be used again."""
     core.fail(RuntimeError("the end of this test"))
+    assert used_blocks(core._runner) == 0
 
 
 def run(
@@ -99,7 +101,6 @@ def test_language_follows_its_equations(
     outcomes = run(core, asked, [when for when, _ in arrivals])
     assert_follows([final_result(events) for events in outcomes], asked, language_logits)
     close(core)
-    assert used_blocks(paged_language) == 0
 
 
 @given(company=company)
@@ -135,10 +136,7 @@ def test_sequences_put_back_go_on_at_the_next_token(
     assert_alike([final_result(events) for events in outcomes], wanted)
     for events in outcomes:  # what was streamed before is not sent again
         final = final_result(events)
-        sent = [
-            token for each in events if isinstance(each, TokenChunk) for token in each.token_ids
-        ]
-        assert tuple(sent) == final.hypotheses[0].token_ids
+        assert tuple(streamed_ids(events)) == final.hypotheses[0].token_ids
     assert used_blocks(paged_language) == 0
 
 
@@ -278,7 +276,6 @@ def test_beams_share_the_blocks_of_their_prompt(paged_language: PagedRunner) -> 
         core.step()
     assert used_blocks(paged_language) <= 3 + 3  # those of the prompt, and one for each beam
     close(core)
-    assert used_blocks(paged_language) == 0
 
 
 def test_a_next_turn_prefills_only_what_is_new(paged_language: PagedRunner) -> None:
@@ -303,7 +300,6 @@ def test_turns_of_conversations_follow_the_equations(
     asked, found = converse(core, talk)
     assert_follows(found, asked, language_logits)
     close(core)
-    assert used_blocks(paged_language) == 0
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -330,7 +326,6 @@ def test_a_block_that_is_used_in_part_is_copied_once_and_never_written(
     for name, array in memory.tensors().items():
         assert np.array_equal(array[kept], before[name][kept])
     close(core)
-    assert used_blocks(paged_language) == 0
     assert_alike(found, decode(paged_language, asked, Capacity(prefix_bytes=0)))
 
 
@@ -638,11 +633,9 @@ def test_a_prompt_survives_the_failure_of_sequences_that_took_it_along(
         core._decode_step()
     with pytest.raises(InternalError, match="the log of the model has the cause"):
         final_result(lost)
-    while not core.is_idle:
-        core.step()
+    finish(core)
     assert_follows([final_result(kept)], [long], language_logits)
     close(core)
-    assert used_blocks(paged_language) == 0
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from inference.bundle.inputs import AlignmentSpec
 from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.engine import EngineCore, decode, final_result
-from inference.engine.request import EngineRequest, Event, RequestValidator
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import (
     CellEdits,
@@ -182,13 +182,7 @@ def test_cached_prefix_saves_prefill_and_changes_no_token(language: OrtRunner) -
     header = tuple(np.random.default_rng(1).integers(0, VOCABULARY, 100).tolist())
     requests = [EngineRequest(beam_rules(), prompt_ids=(*header, n)) for n in range(8)]
     decoder = EngineCore(language, Capacity())
-    answers = []
-    for request in requests:
-        events: list[Event] = []
-        decoder.add(SequenceState(request, events.append))
-        while not decoder.is_idle:
-            decoder.step()
-        answers.append(final_result(events))
+    answers = [final_result(run_staggered(decoder, [request])[0]) for request in requests]
     metrics = decoder.metrics
     assert (metrics.prefix_hits, metrics.prefix_tokens) == (7, 7 * 101)  # a block in part
     assert metrics.prefill_tokens == 102 + 7

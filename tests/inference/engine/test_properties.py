@@ -21,8 +21,17 @@ from inference.engine.sequence import SequenceState
 from inference.engine.state.device import Device
 from inference.errors import DeadlineExceeded, InvalidRequest
 from inference.generation import Finished, Generation, Overrides, TokenChunk
-from tests.inference.engine.fake_runner import FakeRunner, Talk, converse, hashed_logits, talk
-from tests.inference.engine.test_several_tokens import BUNDLES, RULES, requests
+from tests.inference.engine.fake_runner import (
+    FakeRunner,
+    Talk,
+    converse,
+    hashed_logits,
+    run_staggered,
+    streamed_ids,
+    talk,
+)
+from tests.inference.engine.test_several_tokens import RULES, requests
+from tests.serving.waiting import Clock
 
 VOCABULARY = 20
 LOGITS = hashed_logits(VOCABULARY, end_bias=1.0)
@@ -47,14 +56,6 @@ class Arrival:
     time_s: int
     cancelled_at: int | None
     events: list[Event] = field(default_factory=list)
-
-
-@dataclass
-class Clock:
-    now_s: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -158,7 +159,7 @@ def run(arrivals: list[Arrival], runner: FakeRunner) -> EngineCore:
 def assert_answered(arrival: Arrival) -> None:
     """Asserts an expected end, and only tokens of running alone."""
     *pieces, end = arrival.events
-    tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
+    tokens = streamed_ids(pieces)
     wanted = alone(arrival.request)
     best = wanted.hypotheses[0].token_ids
     assert tuple(tokens) == best[: len(tokens)]
@@ -222,16 +223,12 @@ def test_every_undisturbed_request_finishes_in_a_full_engine(takes_chunks: bool)
 
 
 def test_chunks_contain_every_token_once() -> None:
-    events: list[Event] = []
     rules = Generation(pad_token_id=0, decoder_start_ids=(0,), eos_token_ids=(1,), max_new_tokens=8)
     decoder = EngineCore(FakeRunner(LOGITS, VOCABULARY), Capacity())
-    decoder.add(SequenceState(EngineRequest(rules, np.array([4]), stream=True), events.append))
-    while not decoder.is_idle:
-        decoder.step()
-    *pieces, end = events
+    request = EngineRequest(rules, np.array([4]), stream=True)
+    [[*pieces, end]] = run_staggered(decoder, [request])
     assert isinstance(end, Finished)
-    tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
-    assert tuple(tokens) == end.hypotheses[0].token_ids
+    assert tuple(streamed_ids(pieces)) == end.hypotheses[0].token_ids
     assert [piece.is_last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
@@ -249,11 +246,6 @@ CHANGES: dict[str, dict[str, object]] = {
     "forced": {"forced_bos_token_id": 5, "forced_eos_token_id": 1, "min_new_tokens": 6},
     "sampled with log-probabilities": {"do_sample": True, "seed": 8, "top_log_probs": 3},
 }
-
-
-@pytest.fixture(scope="module", params=BUNDLES)
-def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return BUNDLES[request.param](tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
@@ -294,12 +286,9 @@ def test_stream_has_the_tokens_behind_those_given_alone(bundle: Bundle, runner: 
     rules = RULES.model_copy(update={"eos_token_ids": ()})
     request = replace(requests(bundle, rules, count=1)[0], stream=True)
     (whole,) = decode(runner, [request])
-    events: list[Event] = []
-    core = EngineCore(runner, Capacity())
-    core.add(SequenceState(lost(request, whole.best.token_ids[:7]), events.append))
-    while not core.is_idle:
-        core.step()
-    sent = [token for one in events if isinstance(one, TokenChunk) for token in one.token_ids]
+    again = lost(request, whole.best.token_ids[:7])
+    [events] = run_staggered(EngineCore(runner, Capacity()), [again])
+    sent = streamed_ids(events)
     assert tuple(sent) == whole.best.token_ids[7:]
     assert isinstance(events[-1], Finished)
     assert events[-1].best.token_ids == tuple(sent)

@@ -19,7 +19,7 @@ from inference.engine.sequence import SequenceState
 from inference.engine.state.prefix_cache import BlockPool, CachedPrefix, PrefixCache
 from inference.errors import BundleError, InvalidRequest, TooLong
 from inference.generation import Finished, Generation
-from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
+from tests.inference.engine.fake_runner import FakeRunner, finish, hashed_logits
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.toy_bundles import language_bundle
 
@@ -150,15 +150,6 @@ def test_image_counts_its_patches() -> None:
     assert (len(batch.sequences), batch.tokens) == (2, 2 * (196 + 1))
 
 
-def play(decoder: EngineCore, turns: int = 500) -> int:
-    """Turns until the decoder is idle."""
-    for turn in range(turns):
-        if decoder.is_idle:
-            return turn
-        decoder.step()
-    raise AssertionError("the decoder did not become idle")
-
-
 def test_wide_request_is_served_beside_an_endless_stream_of_narrow_ones() -> None:
     decoder = EngineCore(FakeRunner(LOGITS, 20), Capacity(rows=16))
     narrow = RULES.model_copy(update={"max_new_tokens": 9, "num_beams": 1})
@@ -275,7 +266,7 @@ def test_running_batch_shrinks_when_others_need_memory() -> None:
     add(prompt=17, tokens=7, width=4)
     decoder.step()
     assert (decoder.rows_in_use, decoder.metrics.state_bytes) == (16, 16 * 24)
-    play(decoder)
+    finish(decoder)
     assert [type(event) for event in events] == [Finished] * 14
 
 

@@ -22,7 +22,7 @@ from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
 from inference.bundle.manifest import Bundle, Limits
 from inference.engine.engine import EngineCore, decode, final_result
-from inference.engine.request import EngineRequest, Event
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import (
     CandidateRequest,
     Candidates,
@@ -33,7 +33,6 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.logits_processors import Constraint
 from inference.engine.search.protocol import Beams, Continuations, search_inputs
-from inference.engine.sequence import SequenceState
 from inference.engine.state.device import Device
 from inference.generation import Finished, Generation, Hypothesis, TokenChunk
 from tests.export.twins import make_twin, randomise
@@ -378,12 +377,8 @@ def test_log_probs_are_absent_unless_requested() -> None:
 
 @pytest.mark.parametrize("way", ["greedy", "penalised", "cut samples"])
 def test_pieces_carry_their_own(way: str) -> None:
-    events: list[Event] = []
     decoder = EngineCore(FakeRunner(LOGITS, LOG_PROBS_VOCABULARY), Capacity())
-    decoder.add(SequenceState(request(stream=True, **WAYS[way]), events.append))
-    while not decoder.is_idle:
-        decoder.step()
-    *pieces, end = events
+    [[*pieces, end]] = run_staggered(decoder, [request(stream=True, **WAYS[way])])
     assert isinstance(end, Finished)
     chunks = [piece for piece in pieces if isinstance(piece, TokenChunk)]
     assert all(len(piece.log_probs) == len(piece.token_ids) == 1 for piece in chunks)

@@ -26,10 +26,16 @@ from inference.engine.runners.ort.sessions import CpuDevice, OrtSessions
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.sequence import SequenceState
-from inference.generation import Finished, Generation, TokenChunk
+from inference.generation import Finished, Generation
 from inference.process_limits import thread_count
-from tests.inference.engine.fake_runner import GREEDY_STEPS, FakeGroup, FakeRunner, hashed_logits
-from tests.inference.engine.test_engine_core import finish
+from tests.inference.engine.fake_runner import (
+    GREEDY_STEPS,
+    FakeGroup,
+    FakeRunner,
+    finish,
+    hashed_logits,
+    streamed_ids,
+)
 from tests.inference.engine.test_openvino_runner import (
     close,
     core_of,
@@ -44,7 +50,6 @@ from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
     language_bundle,
-    recurrent_bundle,
 )
 
 
@@ -120,19 +125,8 @@ def test_a_row_without_a_draft_counts_where_all_have_equal_numbers() -> None:
     assert not any(trim_drafts(one, is_padded=True))
 
 
-BUNDLES = {
-    "attention": attention_bundle,
-    "emitting": lambda folder: attention_bundle(folder, emits=True),
-    "language": language_bundle,
-    "recurrent": recurrent_bundle,
-}
 RULES = Generation(pad_token_id=0, decoder_start_ids=(0,), eos_token_ids=(1, 7), max_new_tokens=21)
 STEPS = greedy_graph.STEPS
-
-
-@pytest.fixture(scope="module", params=BUNDLES)
-def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return BUNDLES[request.param](tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture
@@ -337,8 +331,7 @@ def test_streams_get_all_tokens_in_order(calls: list[int]) -> None:
     for events in streams:
         *chunks, last = events
         assert isinstance(last, Finished)
-        tokens = [t for one in chunks if isinstance(one, TokenChunk) for t in one.token_ids]
-        assert tuple(tokens) == last.hypotheses[0].token_ids
+        assert tuple(streamed_ids(chunks)) == last.hypotheses[0].token_ids
         assert all(len(one.token_ids) <= GREEDY_STEPS for one in chunks)
 
 

@@ -6,8 +6,8 @@ import base64
 import io
 import struct
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -364,28 +364,29 @@ def test_sizes_in_multiples_are_those_of_transformers(divisor: int) -> None:
             assert size_by_edges((width, height), edges, divisor) == wanted
 
 
+def assert_read_alike(size: tuple[int, int], processor: Any, spec: ImageSpec) -> None:
+    picture = noise(*size)
+    (wanted,) = processor(picture, return_tensors="np")["pixel_values"]
+    found = read_image(encoded(picture), ImageLimits(), spec)
+    assert found.size == size
+    np.testing.assert_array_equal(found.pixels, wanted.transpose(1, 2, 0))
+
+
 @pytest.mark.parametrize("size", [(64, 48), (90, 30), (30, 90), (48, 48)])
 def test_pixels_in_multiples_are_those_of_transformers(size: tuple[int, int]) -> None:
-    picture = noise(*size)
     processor = ViltImageProcessorPil(
         size={"shortest_edge": 20}, size_divisor=8, do_rescale=False, do_normalize=False
     )
-    (wanted,) = processor(picture, return_tensors="np")["pixel_values"]
     spec = SPEC.model_copy(update={"multiple": 8, "resample": processor.resample})
-    found = read_image(encoded(picture), ImageLimits(), spec)
-    np.testing.assert_array_equal(found.pixels, wanted.transpose(1, 2, 0))
+    assert_read_alike(size, processor, spec)
 
 
 @pytest.mark.parametrize("size", [(64, 48), (20, 31), (17, 90), (90, 17)])
 def test_pixels_are_those_of_transformers(size: tuple[int, int]) -> None:
-    picture = noise(*size)
     processor = GroundingDinoImageProcessorPil(
         size={"shortest_edge": 20, "longest_edge": 33}, do_rescale=False, do_normalize=False
     )
-    (wanted,) = processor(picture, return_tensors="np")["pixel_values"]
-    found = read_image(encoded(picture), ImageLimits(), SPEC)
-    assert found.size == size
-    np.testing.assert_array_equal(found.pixels, wanted.transpose(1, 2, 0))
+    assert_read_alike(size, processor, SPEC)
 
 
 def test_a_picture_that_would_have_no_pixels_is_refused() -> None:
@@ -394,18 +395,8 @@ def test_a_picture_that_would_have_no_pixels_is_refused() -> None:
         read_image(encoded(picture), ImageLimits(), SPEC)
 
 
-PADDED_IMAGE_MEAN = (0.0, 0.0, 0.0)
-
-
 def _spec(height: int, width: int) -> ImageSpec:
-    return ImageSpec(
-        resize="padded",
-        size=(height, width),
-        resample=2,
-        mean=PADDED_IMAGE_MEAN,
-        std=(1, 1, 1),
-        rescale=1 / 255,
-    )
+    return plain_recipe((height, width), 1 / 255).model_copy(update={"resize": "padded"})
 
 
 @pytest.mark.parametrize("model", [(44, 44), (48, 40)])
@@ -536,11 +527,8 @@ def _modes() -> None:
 
 def _sizes() -> None:
     for size in ((1, 1), (1, 3), (3, 1), (1, 999), (999, 1)):
-        add(
-            f"{size[0]}x{size[1]}",
-            encoded(Image.new("RGB", size, RED), "PNG"),
-            Picture(size, RED, RED),
-        )
+        red = encoded(Image.new("RGB", size, RED), "PNG")
+        add(f"{size[0]}x{size[1]}", red, Picture(size, RED, RED))
     add("too many pixels", png_header(20_000, 20_000), TOO_LARGE)
     add("too long a side", png_header(70_000, 1), TOO_LARGE)
     add("2^31 a side", png_header(2**31 - 1, 2**31 - 1), TOO_LARGE)
@@ -598,16 +586,7 @@ def _others() -> None:
         add(name, data, DAMAGED)
 
 
-_PARTS: tuple[Callable[[], None], ...] = (
-    _formats,
-    _modes,
-    _sizes,
-    _turned,
-    _frames,
-    _damaged,
-    _others,
-)
-for _part in _PARTS:
+for _part in (_formats, _modes, _sizes, _turned, _frames, _damaged, _others):
     _part()
 
 

@@ -8,23 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 from PIL import Image
-from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
-from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
-from transformers.models.idefics2.image_processing_pil_idefics2 import Idefics2ImageProcessorPil
-from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
-from transformers.models.llava_next.image_processing_pil_llava_next import (
-    LlavaNextImageProcessorPil,
-)
-from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
-    LlavaOnevisionImageProcessorPil,
-)
-from transformers.models.mllama.image_processing_pil_mllama import MllamaImageProcessorPil
-from transformers.models.pix2struct.image_processing_pil_pix2struct import (
-    Pix2StructImageProcessorPil,
-)
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import image_spec
@@ -61,11 +46,20 @@ def read_spec(folder: Path, processor: str, **fields: Any) -> ImageSpec:
     return image_spec(Checkpoint(folder, "x", CONFIGS.get(processor, {})))
 
 
+def processor_of(name: str, **fields: Any) -> Any:
+    return getattr(transformers, f"{name}ImageProcessorPil")(**fields)
+
+
+def read_both(folder: Path, name: str, **fields: Any) -> tuple[ImageSpec, Any]:
+    """The recipe, and the processor of `transformers`, which leaves pixels as bytes."""
+    processor = processor_of(name, **fields, do_rescale=False, do_normalize=False)
+    return read_spec(folder, name, **fields), processor
+
+
 @pytest.mark.parametrize("title", RECIPES)
 def test_images_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
     fields = RECIPES[title]
-    spec = read_spec(tmp_path, "Qwen2VL", **fields)
-    processor = Qwen2VLImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    spec, processor = read_both(tmp_path, "Qwen2VL", **fields)
     patch, merge = fields.get("patch_size", 14), fields.get("merge_size", 2)
     assert spec.size == (2 * patch * merge, 2 * patch * merge)
     for size in SIZES:
@@ -87,22 +81,13 @@ def test_images_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
 def test_an_aspect_ratio_that_the_processor_refuses_is_refused(tmp_path: Path) -> None:
     spec, image = read_spec(tmp_path, "Qwen2VL"), noise(201, 1)
     with pytest.raises(ValueError, match="aspect ratio"):
-        Qwen2VLImageProcessorPil()(image)
+        processor_of("Qwen2VL")(image)
     with pytest.raises(UnsupportedImage, match="201x1 has too extreme an aspect ratio"):
         read_image(encoded(image), ImageLimits(), spec)
 
 
-TILES_SIZES = [
-    (64, 48),
-    (33, 91),
-    (1, 1),
-    (1, 40),
-    (40, 1),
-    (20, 20),
-    (7, 200),
-    (200, 100),
-    (61, 60),
-]
+TILES_SIZES = [(64, 48), (33, 91), (1, 1), (1, 40), (40, 1), (20, 20), (7, 200), (200, 100)]
+TILES_SIZES += [(61, 60)]
 TILES_RECIPES: dict[str, dict[str, Any]] = {
     "plain": {"size": {"longest_edge": 80}, "max_image_size": {"longest_edge": 20}},
     "uneven": {"size": {"longest_edge": 75}, "max_image_size": {"longest_edge": 23}},
@@ -122,10 +107,7 @@ TILES_RECIPES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("title", TILES_RECIPES)
 def test_tiles_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
-    spec = read_spec(tmp_path, "Idefics3", **TILES_RECIPES[title])
-    processor = Idefics3ImageProcessorPil(
-        **TILES_RECIPES[title], do_rescale=False, do_normalize=False
-    )
+    spec, processor = read_both(tmp_path, "Idefics3", **TILES_RECIPES[title])
     for size in TILES_SIZES:
         image = noise(*size)
         wanted = processor(image, return_row_col_info=True, return_tensors="np")
@@ -143,8 +125,7 @@ def test_pictures_and_their_quarters_are_those_of_idefics2(
 ) -> None:
     fields: dict[str, Any] = {"size": {"shortest_edge": least, "longest_edge": most}}
     fields["do_image_splitting"] = is_divided
-    spec = read_spec(tmp_path, "Idefics2", **fields)
-    processor = Idefics2ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    spec, processor = read_both(tmp_path, "Idefics2", **fields)
     for size in TILES_SIZES:
         if is_divided and min(size) < 2:
             with pytest.raises(UnsupportedImage, match="too extreme an aspect ratio"):
@@ -162,8 +143,7 @@ def test_pictures_and_their_quarters_are_those_of_idefics2(
 
 def test_longest_edge_is_bounded_as_by_the_processor(tmp_path: Path) -> None:
     fields = {"size": {"longest_edge": 5000}, "max_image_size": {"longest_edge": 1024}}
-    spec, image = read_spec(tmp_path, "Idefics3", **fields), noise(30, 7)
-    processor = Idefics3ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    (spec, processor), image = read_both(tmp_path, "Idefics3", **fields), noise(30, 7)
     wanted = processor(image, return_tensors="np")["pixel_values"][0].transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(read_image(encoded(image), ImageLimits(), spec).images, wanted)
 
@@ -174,8 +154,7 @@ def test_grid_of_tiles_is_the_one_that_the_processor_takes(
 ) -> None:
     fields: dict[str, Any] = {"size": {"height": 12, "width": 20}, "crop_to_patches": False}
     fields |= {"min_patches": least, "max_patches": most}
-    spec, grids = read_spec(tmp_path, "GotOcr2", **fields), set()
-    processor = GotOcr2ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    (spec, processor), grids = read_both(tmp_path, "GotOcr2", **fields), set()
     for size in (*TILES_SIZES, (24, 12), (60, 60), (24, 24), (120, 80), (160, 40)):
         image = noise(*size)
         wanted = processor(image, crop_to_patches=True, return_tensors="np")
@@ -193,8 +172,7 @@ def test_parts_of_long_images_are_those_of_the_processor(
     fields = {"size": {"height": 12, "width": 20}, "do_pan_and_scan": True}
     fields |= {"pan_and_scan_min_crop_size": least, "pan_and_scan_max_num_crops": most}
     fields["pan_and_scan_min_ratio_to_activate"] = 1.3
-    spec, counts = read_spec(tmp_path, "Gemma3", **fields), set()
-    processor = Gemma3ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    (spec, processor), counts = read_both(tmp_path, "Gemma3", **fields), set()
     for size in (*TILES_SIZES, (100, 24)):
         image = noise(*size)
         wanted = processor(image, return_tensors="np")
@@ -234,18 +212,11 @@ ONEVISION = {"size": NEXT["crop_size"], "image_grid_pinpoints": NEXT["image_grid
 
 
 @pytest.mark.parametrize("resample", [2, 3])
-@pytest.mark.parametrize(
-    ("name", "fields", "kind"),
-    [
-        ("LlavaNext", NEXT, LlavaNextImageProcessorPil),
-        ("LlavaOnevision", ONEVISION, LlavaOnevisionImageProcessorPil),
-    ],
-)
+@pytest.mark.parametrize(("name", "fields"), [("LlavaNext", NEXT), ("LlavaOnevision", ONEVISION)])
 def test_canvas_holds_the_tiles_of_the_processor(
-    name: str, fields: dict[str, Any], kind: Any, resample: int, tmp_path: Path
+    name: str, fields: dict[str, Any], resample: int, tmp_path: Path
 ) -> None:
-    spec = read_spec(tmp_path, name, **fields, resample=resample)
-    processor = kind(**fields, resample=resample, do_rescale=False, do_normalize=False)
+    spec, processor = read_both(tmp_path, name, **fields, resample=resample)
     for size in TILES_SIZES:
         image = noise(*size)
         wanted = processor(image, return_tensors="np")["pixel_values"][0].transpose(0, 2, 3, 1)
@@ -263,8 +234,7 @@ def test_whole_tiles_of_a_canvas_are_those_of_the_processor(
     most: int, resample: int, tmp_path: Path
 ) -> None:
     fields = {"size": NEXT["crop_size"], "max_image_tiles": most, "resample": resample}
-    spec, numbers = read_spec(tmp_path, "Mllama", **fields), set()
-    processor = MllamaImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    (spec, processor), numbers = read_both(tmp_path, "Mllama", **fields), set()
     for size in (*TILES_SIZES, (1, 90), (20, 41), (25, 20), (7, 5), (40, 40), (81, 39)):
         image = noise(*size)
         wanted = processor(image, return_tensors="np")
@@ -297,10 +267,8 @@ QUESTION = "What does the sign at the corner say, and what is below it? " * 3
     ],
 )
 def test_patches_are_those_of_the_processor(fields: dict[str, Any], tmp_path: Path) -> None:
-    spec, processor = (
-        read_spec(tmp_path, "Pix2Struct", **fields),
-        Pix2StructImageProcessorPil(**fields),
-    )
+    spec = read_spec(tmp_path, "Pix2Struct", **fields)
+    processor = processor_of("Pix2Struct", **fields)
     most, patch = fields["max_patches"], fields["patch_size"]
     assert spec.shape == (most, patch["height"] * patch["width"] + 1, 3)
     for size in PATCHES_SIZES:
@@ -329,7 +297,7 @@ def test_patches_rounded_up_are_those_of_the_processor(
     spec = read_spec(tmp_path, "Siglip2", **fields)
     for size in [*PATCHES_SIZES, (1, 16_000), (1000, 1001)]:
         image, place = noise(*size), str(size)
-        wanted = Siglip2ImageProcessorPil(**fields)(image, return_tensors="np")
+        wanted = processor_of("Siglip2", **fields)(image, return_tensors="np")
         ours = read_image(encoded(image), ImageLimits(), spec).pixels
         assert (ours.shape, ours.dtype) == (spec.shape, np.float32)
         rows, columns = ours[:, -1, :2].max(axis=0).astype(int)
@@ -352,7 +320,7 @@ def test_text_above_an_image_is_drawn_as_by_the_processor(
     size: tuple[int, int], tmp_path: Path
 ) -> None:
     """With the same font, which the processor takes as a file's bytes."""
-    processor = Pix2StructImageProcessorPil(is_vqa=True)
+    processor = processor_of("Pix2Struct", is_vqa=True)
     image = noise(*size)
     pixels = np.asarray(image).transpose(2, 0, 1)
     wanted = processor.render_header(pixels, QUESTION, font_bytes=font_file())

@@ -13,6 +13,7 @@ from inference.bundle.inputs import ImageSpec, Regions
 from inference.errors import PayloadTooLarge, UnsupportedImage
 from inference.processing.image import ImageLimits, decode_image, pixel_count
 from inference.processing.prepared_image import read_image
+from tests.inference.tiny_models import plain_recipe
 from tests.pictures import encoded, noise
 from tests.traced_memory import memory_below
 
@@ -23,15 +24,9 @@ BOXES = np.tile(np.array([0.0, 0.25, 0.5, 1.0], np.float32), (5, 1))
 
 
 def _spec(*, has_boxes: bool = True) -> ImageSpec:
-    return ImageSpec(
-        resize="regions",
-        size=(36, 1),
-        resample=0,
-        mean=(0, 0, 0),
-        std=(1, 1, 1),
-        rescale=1,
-        regions=Regions(features=FEATURES, has_boxes=has_boxes),
-    )
+    regions = Regions(features=FEATURES, has_boxes=has_boxes)
+    fields = {"resize": "regions", "resample": 0, "regions": regions}
+    return plain_recipe((36, 1)).model_copy(update=fields)
 
 
 def _read(data: bytes, *, has_boxes: bool = True) -> Any:

@@ -89,16 +89,16 @@ def detect(
     return made.finish([run_boxes(call) for call in made.calls]).data
 
 
+def edges(box: Box) -> tuple[float, float, float, float]:
+    return box.x_min, box.y_min, box.x_max, box.y_max
+
+
 def test_boxes_are_in_pixels_of_the_image_and_end_at_its_edges() -> None:
     (item,) = detect([image_file("red")], ["a", "b"])  # of 6 x 5 pixels, at 4 x 4 in the model
     assert (item.width, item.height) == (6, 5)
     second, first = item.boxes
-    assert (first.x_min, first.y_min, first.x_max, first.y_max) == pytest.approx(
-        (1.5, 1.0, 4.5, 3.0)
-    )
-    assert (second.x_min, second.y_min, second.x_max, second.y_max) == pytest.approx(
-        (3.6, 0.0, 6.0, 5.0)
-    )
+    assert edges(first) == pytest.approx((1.5, 1.0, 4.5, 3.0))
+    assert edges(second) == pytest.approx((3.6, 0.0, 6.0, 5.0))
 
 
 def test_a_region_has_its_best_label_and_the_sigmoid_of_its_logit() -> None:
@@ -116,12 +116,9 @@ def test_boxes_of_a_padded_image_are_parts_of_its_square() -> None:
     )
     (item,) = detect([image_file("red")], ["a", "b"], padded)  # of 6 x 5 pixels
     second, first = item.boxes
-    assert (first.x_min, first.y_min, first.x_max, first.y_max) == pytest.approx(
-        (1.5, 1.2, 4.5, 3.6)
-    )
-    assert (second.x_min, second.y_min, second.x_max, second.y_max) == pytest.approx(
-        (3.6, 0.0, 6.0, 5.0)  # cut where the image ends, not the square
-    )
+    assert edges(first) == pytest.approx((1.5, 1.2, 4.5, 3.6))
+    # cut where the image ends, not the square
+    assert edges(second) == pytest.approx((3.6, 0.0, 6.0, 5.0))
 
 
 def test_objectness_is_a_regions_own_and_absent_without_its_head() -> None:
@@ -323,7 +320,7 @@ def test_a_box_has_its_best_score_and_the_tokens_that_reach_the_threshold() -> N
     assert (first.label, second.label) == ("dog.", "cat. a")  # the first token is never a part
     assert first.score == pytest.approx(1 / (1 + np.exp(-3.0)))
     assert second.score == pytest.approx(1 / (1 + np.exp(-2.0)))
-    assert (first.x_min, first.y_min, first.x_max, first.y_max) == pytest.approx((0, 0, 3, 5))
+    assert edges(first) == pytest.approx((0, 0, 3, 5))
 
 
 @pytest.mark.parametrize(

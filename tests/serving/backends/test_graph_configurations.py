@@ -11,23 +11,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper
 
 from inference import process_limits
 from inference.saturation import open_cpu_session
 from inference.stateless.graph_sessions import GraphSessions
 from inference.stateless.sessions import InvalidArgument, graph_file
 from serving.model_config import as_loaded, read_config
-from tests.inference.tiny_models import graph, publish
-from tests.serving.backends.test_onnxruntime import (
-    FLOAT,
-    SUMS,
-    config,
-    floats,
-    parameter,
-    sums,
-    tensor,
-)
+from tests.inference.tiny_models import parse_graph, publish
+from tests.serving.backends.test_onnxruntime import SUMS, config, floats, parameter, sums, tensor
 
 
 def opened(folder: Path, name: str, model: onnx.ModelProto, configuration: str) -> GraphSessions:
@@ -153,9 +144,7 @@ def test_parameters_of_the_native_backend_are_accepted(
 
 
 def test_fixed_first_dimension_cannot_be_batched(tmp_path: Path) -> None:
-    fixed = graph(
-        [helper.make_node("Identity", ["x"], ["y"])], [("x", FLOAT, [2, 2])], [("y", FLOAT, [2, 2])]
-    )
+    fixed = parse_graph("(float[2, 2] x) => (float[2, 2] y) { y = Identity(x) }")
     tensors = (tensor("input", "x", "FP32", "[2]"), tensor("output", "y", "FP32", "[2]"))
     with pytest.raises(InvalidArgument, match=r"first dimension must be -1.*the model is \[2,2\]"):
         opened(tmp_path, "fixed", fixed, config(*tensors, max_batch_size=2))

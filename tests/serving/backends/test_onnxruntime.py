@@ -13,17 +13,16 @@ import numpy as np
 import onnx
 import pytest
 import tritonclient.grpc as triton
-from onnx import TensorProto, helper, numpy_helper
+from tritonclient.grpc import InferenceServerClient as Client
 from tritonclient.utils import InferenceServerException
 
 from inference.errors import SetupError
 from serving.triton.server import TritonServer
-from tests.inference.tiny_models import graph, publish
+from tests.inference.tiny_models import parse_graph, publish
 from tests.serving.triton.tiny import brief_server, settings, wait_until
 
 pytestmark = pytest.mark.integration
 
-FLOAT, INT64, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
 ONE_INSTANCE = 'backend: "onnxruntime" instance_group [{kind: KIND_CPU count: 1}]'
 # A batch starts as soon as four rows wait, so that four requests share one `execute`.
 FOUR_TOGETHER = "dynamic_batching {preferred_batch_size: [4] max_queue_delay_microseconds: 5000000}"
@@ -45,13 +44,9 @@ def parameter(name: str, value: str) -> str:
 
 def sums() -> onnx.ModelProto:
     """Two outputs over (B, N): double = x + x and square = x · x."""
-    return graph(
-        [
-            helper.make_node("Add", ["x", "x"], ["double"]),
-            helper.make_node("Mul", ["x", "x"], ["square"]),
-        ],
-        [("x", FLOAT, ["B", "N"])],
-        [("double", FLOAT, ["B", "N"]), ("square", FLOAT, ["B", "N"])],
+    return parse_graph(
+        "(float[B, N] x) => (float[B, N] double, float[B, N] square)"
+        "{ double = Add(x, x) square = Mul(x, x) }"
     )
 
 
@@ -68,13 +63,9 @@ def publish_sums(repository: Path) -> None:
 
 def publish_lottery(repository: Path) -> None:
     """Every row of one run gets the same random number, and another run another one."""
-    lottery = graph(
-        [
-            helper.make_node("RandomUniform", [], ["number"], shape=[1, 1]),
-            helper.make_node("Mul", ["x", "number"], ["drawn"]),
-        ],
-        [("x", FLOAT, ["B", 1])],
-        [("drawn", FLOAT, ["B", 1])],
+    lottery = parse_graph(
+        "(float[B, 1] x) => (float[B, 1] drawn)"
+        "{ number = RandomUniform <shape = [1, 1]> () drawn = Mul(x, number) }"
     )
     tensors = tensor("input", "x", "FP32", "[1]"), tensor("output", "drawn", "FP32", "[1]")
     publish(repository, "lottery", lottery, config(*tensors, max_batch_size=4, more=FOUR_TOGETHER))
@@ -82,25 +73,17 @@ def publish_lottery(repository: Path) -> None:
 
 def publish_lookup(repository: Path) -> None:
     """Entry `index` of a table of ten numbers; another index fails in the run."""
-    lookup = graph(
-        [helper.make_node("Gather", ["table", "index"], ["entry"])],
-        [("index", INT64, ["B", "N"])],
-        [("entry", FLOAT, ["B", "N"])],
-        [numpy_helper.from_array(np.arange(10, dtype=np.float32), "table")],
-    )
+    text = "(int64[B, N] index) => (float[B, N] entry) { entry = Gather(table, index) }"
+    lookup = parse_graph(text, {"table": np.arange(10, dtype=np.float32)})
     tensors = tensor("input", "index", "INT64", "[-1]"), tensor("output", "entry", "FP32", "[-1]")
     publish(repository, "lookup", lookup, config(*tensors, max_batch_size=4, more=FOUR_TOGETHER))
 
 
 def publish_brightness(repository: Path) -> None:
     """The mean of uint8 pixels, one scalar a picture."""
-    brightness = graph(
-        [
-            helper.make_node("Cast", ["pixels"], ["bright"], to=FLOAT),
-            helper.make_node("ReduceMean", ["bright"], ["mean"], axes=[1, 2, 3], keepdims=0),
-        ],
-        [("pixels", UINT8, ["B", 4, 4, 3])],
-        [("mean", FLOAT, ["B"])],
+    brightness = parse_graph(
+        "(uint8[B, 4, 4, 3] pixels) => (float[B] mean) { bright = Cast <to = 1> (pixels)"
+        "mean = ReduceMean <axes = [1, 2, 3], keepdims = 0> (bright) }"
     )
     tensors = (
         tensor("input", "pixels", "UINT8", "[4, 4, 3]"),
@@ -114,23 +97,13 @@ def publish_forked(repository: Path) -> None:
 
     The table is a constant that only a subgraph reads.
     """
-    branch = helper.make_graph(
-        [helper.make_node("Gather", ["table", "index"], ["found"])],
-        "branch",
-        [],
-        [helper.make_tensor_value_info("found", FLOAT, ["B", 1])],
-    )
-    forked = graph(
-        [
-            helper.make_node("If", ["true"], ["entry"], then_branch=branch, else_branch=branch),
-            helper.make_node("Cast", ["index"], ["plain"], to=FLOAT),
-        ],
-        [("index", INT64, ["B", 1])],
-        [("plain", FLOAT, ["B", 1]), ("entry", FLOAT, ["B", 1])],
-        [
-            numpy_helper.from_array(np.arange(10, dtype=np.float32) * 10, "table"),
-            numpy_helper.from_array(np.array(True), "true"),
-        ],
+    branch = "branch () => (float[B, 1] found) { found = Gather(table, index) }"
+    forked = parse_graph(
+        "(int64[B, 1] index) => (float[B, 1] plain, float[B, 1] entry) {"
+        f"entry = If <then_branch = {branch}, else_branch = {branch}> (true)"
+        "plain = Cast <to = 1> (index)"
+        "}",
+        {"table": np.arange(10, dtype=np.float32) * 10, "true": np.array(True)},
     )
     tensors = (
         tensor("input", "index", "INT64", "[1]"),
@@ -143,54 +116,41 @@ def publish_forked(repository: Path) -> None:
 
 def publish_bytes(repository: Path) -> None:
     """How many texts are equal to the other ones."""
-    equal = graph(
-        [helper.make_node("Equal", ["a", "b"], ["same"])],
-        [("a", TensorProto.STRING, ["B", "N"]), ("b", TensorProto.STRING, ["B", "N"])],
-        [("same", TensorProto.BOOL, ["B", "N"])],
-        opset=19,
-    )
+    text = "(string[B, N] a, string[B, N] b) => (bool[B, N] same) { same = Equal(a, b) }"
     tensors = (
         tensor("input", "a", "STRING", "[-1]"),
         tensor("input", "b", "STRING", "[-1]"),
         tensor("output", "same", "BOOL", "[-1]"),
     )
+    equal = parse_graph(text, opset=19)
     publish(repository, "bytes", equal, config(*tensors, max_batch_size=4))
 
 
+def product(kind: str) -> onnx.ModelProto:
+    """The matrix product of `int64` or `float`, without a batch dimension."""
+    return parse_graph(
+        f"({kind}[M, K] a, {kind}[K, N] b) => ({kind}[M, N] c) {{ c = MatMul(a, b) }}"
+    )
+
+
+def product_tensors(data_type: str) -> tuple[str, ...]:
+    kinds = {"a": "input", "b": "input", "c": "output"}
+    return tuple(tensor(kind, name, data_type, "[-1, -1]") for name, kind in kinds.items())
+
+
 def publish_product(repository: Path) -> None:
-    """The matrix product of integers, without a batch dimension."""
-    product = graph(
-        [helper.make_node("MatMul", ["a", "b"], ["c"])],
-        [("a", INT64, ["M", "K"]), ("b", INT64, ["K", "N"])],
-        [("c", INT64, ["M", "N"])],
-    )
-    tensors = (
-        tensor("input", "a", "INT64", "[-1, -1]"),
-        tensor("input", "b", "INT64", "[-1, -1]"),
-        tensor("output", "c", "INT64", "[-1, -1]"),
-    )
-    publish(repository, "product", product, config(*tensors))
+    publish(repository, "product", product("int64"), config(*product_tensors("INT64")))
 
 
 def publish_echo(repository: Path) -> None:
-    echo = graph(
-        [helper.make_node("Identity", ["text"], ["same"])],
-        [("text", TensorProto.STRING, ["B", "N"])],
-        [("same", TensorProto.STRING, ["B", "N"])],
-    )
+    echo = parse_graph("(string[B, N] text) => (string[B, N] same) { same = Identity(text) }")
     tensors = tensor("input", "text", "STRING", "[-1]"), tensor("output", "same", "STRING", "[-1]")
     publish(repository, "echo", echo, config(*tensors, max_batch_size=4))
 
 
 PUBLISHERS = (
-    publish_sums,
-    publish_lottery,
-    publish_lookup,
-    publish_brightness,
-    publish_forked,
-    publish_bytes,
-    publish_product,
-    publish_echo,
+    *(publish_sums, publish_lottery, publish_lookup, publish_brightness),
+    *(publish_forked, publish_bytes, publish_product, publish_echo),
 )
 
 
@@ -204,8 +164,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 
 
 @pytest.fixture(scope="module")
-def client(server: TritonServer) -> Iterator[triton.InferenceServerClient]:
-    with triton.InferenceServerClient(server.grpc_address) as connected:
+def client(server: TritonServer) -> Iterator[Client]:
+    with Client(server.grpc_address) as connected:
         yield connected
 
 
@@ -220,7 +180,7 @@ def wired(name: str, array: np.ndarray[Any, Any]) -> triton.InferInput:
 
 
 def infer(
-    client: triton.InferenceServerClient,
+    client: Client,
     model: str,
     outputs: list[str] | None = None,
     **arrays: np.ndarray[Any, Any],
@@ -231,7 +191,7 @@ def infer(
 
 
 def infer_together(
-    client: triton.InferenceServerClient, model: str, name: str, arrays: list[np.ndarray[Any, Any]]
+    client: Client, model: str, name: str, arrays: list[np.ndarray[Any, Any]]
 ) -> list[triton.InferResult | InferenceServerException]:
     """One request for each array, in flight at once; errors are returned."""
     futures: list[Future[Any]] = [Future() for _ in arrays]
@@ -244,13 +204,13 @@ def infer_together(
     return [future.result(30) for future in futures]
 
 
-def fours(client: triton.InferenceServerClient, model: str) -> int:
+def fours(client: Client, model: str) -> int:
     """How many times Triton has called the backend with four rows."""
     [statistics] = client.get_inference_statistics(model).model_stats
     return sum(s.compute_infer.count for s in statistics.batch_stats if s.batch_size == 4)
 
 
-def assert_were_together(client: triton.InferenceServerClient, model: str, before: int) -> None:
+def assert_were_together(client: Client, model: str, before: int) -> None:
     """Triton updates its counter shortly after the responses."""
     deadline = time.monotonic() + 5
     while fours(client, model) == before:
@@ -262,23 +222,21 @@ def floats(*rows: list[float]) -> np.ndarray[Any, Any]:
     return np.array(rows, dtype=np.float32)
 
 
-def test_batched_request_is_answered_row_by_row(client: triton.InferenceServerClient) -> None:
+def test_batched_request_is_answered_row_by_row(client: Client) -> None:
     x = floats([1, -2, 3], [4, 5, 0.5])
     answer = infer(client, "sums", x=x)
     np.testing.assert_array_equal(answer.as_numpy("double"), x + x)
     np.testing.assert_array_equal(answer.as_numpy("square"), x * x)
 
 
-def test_only_requested_outputs_are_returned(client: triton.InferenceServerClient) -> None:
+def test_only_requested_outputs_are_returned(client: Client) -> None:
     x = floats([3, 4])
     answer = infer(client, "sums", ["square"], x=x)
     assert answer.as_numpy("double") is None
     np.testing.assert_array_equal(answer.as_numpy("square"), x * x)
 
 
-def test_outputs_that_are_not_requested_are_not_computed(
-    client: triton.InferenceServerClient,
-) -> None:
+def test_outputs_that_are_not_requested_are_not_computed(client: Client) -> None:
     beyond, inside = np.array([[99]]), np.array([[3]])
     assert infer(client, "forked", ["plain"], index=beyond).as_numpy("plain").item() == 99
     assert infer(client, "unforked", index=beyond).as_numpy("plain").item() == 99
@@ -289,47 +247,47 @@ def test_outputs_that_are_not_requested_are_not_computed(
             infer(client, "forked", outputs, index=beyond)
 
 
-def test_unbatched_integers_keep_their_type(client: triton.InferenceServerClient) -> None:
+def test_unbatched_integers_keep_their_type(client: Client) -> None:
     a = np.array([[2**40, 1], [0, -3]])
     answer = infer(client, "product", a=a, b=a).as_numpy("c")
     assert answer.dtype == np.int64
     np.testing.assert_array_equal(answer, a @ a)
 
 
-def test_pixels_are_bytes_and_the_result_a_scalar(client: triton.InferenceServerClient) -> None:
+def test_pixels_are_bytes_and_the_result_a_scalar(client: Client) -> None:
     pixels = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3) + 150
     answer = infer(client, "brightness", pixels=pixels).as_numpy("mean")
     assert answer.shape == (2, 1)
     np.testing.assert_allclose(answer[:, 0], pixels.reshape(2, -1).mean(1), rtol=1e-6)
 
 
-def test_strings_survive_the_round_trip(client: triton.InferenceServerClient) -> None:
+def test_strings_survive_the_round_trip(client: Client) -> None:
     text = np.array([["añil".encode(), b""], [b"x", "東京".encode()]], dtype=np.object_)
     answer = infer(client, "echo", text=text).as_numpy("same")
     assert answer.tolist() == text.tolist()
 
 
-def test_strings_that_are_not_utf_8_are_accepted(client: triton.InferenceServerClient) -> None:
+def test_strings_that_are_not_utf_8_are_accepted(client: Client) -> None:
     a = np.array([[b"\xff\xfe", b"ok", b"\xff"]], dtype=np.object_)
     b = np.array([[b"\xff\xfe", b"ok", b"\xfe"]], dtype=np.object_)
     assert infer(client, "bytes", a=a, b=b).as_numpy("same").tolist() == [[True, True, False]]
 
 
-def test_output_that_is_not_utf_8_is_an_error(client: triton.InferenceServerClient) -> None:
+def test_output_that_is_not_utf_8_is_an_error(client: Client) -> None:
     """ONNX Runtime's Python interface has no other form for it."""
     text = np.array([[b"\xff\xfe"]], dtype=np.object_)
     with pytest.raises(InferenceServerException, match=FAILED):
         infer(client, "echo", text=text)
 
 
-def test_zero_size_dimension_is_served(client: triton.InferenceServerClient) -> None:
+def test_zero_size_dimension_is_served(client: Client) -> None:
     answer = infer(client, "sums", x=np.zeros((2, 0), np.float32))
     assert answer.as_numpy("double").shape == (2, 0)
     inner = infer(client, "product", a=np.zeros((2, 0), np.int64), b=np.zeros((0, 3), np.int64))
     np.testing.assert_array_equal(inner.as_numpy("c"), np.zeros((2, 3), np.int64))
 
 
-def test_requests_of_one_batch_share_one_run(client: triton.InferenceServerClient) -> None:
+def test_requests_of_one_batch_share_one_run(client: Client) -> None:
     before = fours(client, "lottery")
     one = floats([1])
     drawn = [r.as_numpy("drawn").item() for r in infer_together(client, "lottery", "x", [one] * 4)]
@@ -339,7 +297,7 @@ def test_requests_of_one_batch_share_one_run(client: triton.InferenceServerClien
     assert again[0, 0] != drawn[0], "the number never changes, so this test proves nothing"
 
 
-def test_failing_request_does_not_fail_its_batch(client: triton.InferenceServerClient) -> None:
+def test_failing_request_does_not_fail_its_batch(client: Client) -> None:
     before = fours(client, "lookup")
     indices = [np.array([[i, i]]) for i in (1, 99, 3, 4)]
     answers = infer_together(client, "lookup", "index", indices)
@@ -350,40 +308,36 @@ def test_failing_request_does_not_fail_its_batch(client: triton.InferenceServerC
         np.testing.assert_array_equal(answers[index].as_numpy("entry"), indices[index])
 
 
-def test_wrong_data_type_names_both(client: triton.InferenceServerClient) -> None:
+def test_wrong_data_type_names_both(client: Client) -> None:
     with pytest.raises(InferenceServerException, match=r"'INT64'.*'FP32'"):
         infer(client, "sums", x=np.array([[1, 2]]))
 
 
-def test_wrong_shape_is_refused(client: triton.InferenceServerClient) -> None:
+def test_wrong_shape_is_refused(client: Client) -> None:
     with pytest.raises(InferenceServerException, match="unexpected shape for input 'pixels'"):
         infer(client, "brightness", pixels=np.zeros((1, 4, 5, 3), np.uint8))
 
 
-def test_shapes_that_only_the_graph_refuses_fail_one_request(
-    client: triton.InferenceServerClient,
-) -> None:
+def test_shapes_that_only_the_graph_refuses_fail_one_request(client: Client) -> None:
     with pytest.raises(InferenceServerException, match=FAILED):
         infer(client, "product", a=np.ones((2, 3), np.int64), b=np.ones((2, 3), np.int64))
     answer = infer(client, "product", a=np.ones((1, 3), np.int64), b=np.ones((3, 1), np.int64))
     assert answer.as_numpy("c").item() == 3
 
 
-def test_missing_and_unknown_inputs_are_refused(client: triton.InferenceServerClient) -> None:
+def test_missing_and_unknown_inputs_are_refused(client: Client) -> None:
     with pytest.raises(InferenceServerException, match="expected 2 inputs"):
         infer(client, "product", a=np.ones((1, 1), np.int64))
     with pytest.raises(InferenceServerException, match="unexpected inference input"):
         infer(client, "sums", y=floats([1]))
 
 
-def test_larger_batch_than_configured_is_refused(client: triton.InferenceServerClient) -> None:
+def test_larger_batch_than_configured_is_refused(client: Client) -> None:
     with pytest.raises(InferenceServerException, match="must be <= 8"):
         infer(client, "sums", x=np.zeros((9, 1), np.float32))
 
 
-def test_large_tensors_outgrow_the_first_shared_memory(
-    client: triton.InferenceServerClient,
-) -> None:
+def test_large_tensors_outgrow_the_first_shared_memory(client: Client) -> None:
     x = np.random.default_rng(0).standard_normal((8, 400_000), dtype=np.float32)
     np.testing.assert_array_equal(infer(client, "sums", ["double"], x=x).as_numpy("double"), x + x)
 
@@ -401,9 +355,7 @@ def test_configuration_is_refused_in_one_line(server: TritonServer) -> None:
     assert ".py(" not in message, "a traceback"
 
 
-def test_configuration_may_fix_a_dynamic_dimension(
-    server: TritonServer, client: triton.InferenceServerClient
-) -> None:
+def test_configuration_may_fix_a_dynamic_dimension(server: TritonServer, client: Client) -> None:
     fixed = config(tensor("input", "x", "FP32", "[2]"), SUMS[1], max_batch_size=8)
     publish(server.settings.repository, "narrow", sums(), fixed)
     server.load("narrow")
@@ -412,9 +364,7 @@ def test_configuration_may_fix_a_dynamic_dimension(
         infer(client, "narrow", x=floats([1, 2, 3]))
 
 
-def test_failed_requests_are_counted(
-    server: TritonServer, client: triton.InferenceServerClient
-) -> None:
+def test_failed_requests_are_counted(server: TritonServer, client: Client) -> None:
     def failures() -> float:
         status = server.status()
         return status.engines["product"].figures["failures"]
@@ -430,7 +380,7 @@ def test_failed_requests_are_counted(
 
 
 def test_text_of_an_exception_is_logged_and_not_sent(
-    server: TritonServer, client: triton.InferenceServerClient, caplog: pytest.LogCaptureFixture
+    server: TritonServer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(InferenceServerException, match=FAILED) as caught:
         infer(client, "lookup", index=np.array([[98765, 1]]))

@@ -9,21 +9,19 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import tritonclient.grpc as triton
-from onnx import helper
+from tritonclient.grpc import InferenceServerClient as Client
 from tritonclient.utils import InferenceServerException
 
 from inference.stateless.sessions import InvalidArgument
-from tests.inference.tiny_models import graph, publish
+from tests.inference.tiny_models import parse_graph, publish
 from tests.serving.backends.test_onnxruntime import (
-    FLOAT,
-    INT64,
     SUMS,
     config,
     floats,
     infer,
+    product,
+    product_tensors,
     sums,
-    tensor,
 )
 from tests.serving.triton.tiny import brief_server, settings
 
@@ -31,7 +29,7 @@ OPENVINO = 'backend: "triptych_openvino"'
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[triton.InferenceServerClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     repository = tmp_path_factory.mktemp("repository")
 
     def served(name: str, model: onnx.ModelProto, *tensors: str, max_batch: int = 8) -> None:
@@ -40,26 +38,16 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[triton.Inferenc
         publish(repository, name, model, text)
 
     served("sums", sums(), *SUMS)
-    product = graph(
-        [helper.make_node("MatMul", ["a", "b"], ["c"])],
-        [("a", FLOAT, ["M", "K"]), ("b", FLOAT, ["K", "N"])],
-        [("c", FLOAT, ["M", "N"])],
-    )
-    tensors = (
-        tensor("input", "a", "FP32", "[-1, -1]"),
-        tensor("input", "b", "FP32", "[-1, -1]"),
-        tensor("output", "c", "FP32", "[-1, -1]"),
-    )
-    served("product", product, *tensors, max_batch=0)
+    served("product", product("float"), *product_tensors("FP32"), max_batch=0)
     with (
         brief_server(settings(repository)) as started,
-        triton.InferenceServerClient(started.grpc_address) as connected,
+        Client(started.grpc_address) as connected,
     ):
         yield connected
 
 
 @pytest.mark.integration
-def test_requested_outputs_are_returned(client: triton.InferenceServerClient) -> None:
+def test_requested_outputs_are_returned(client: Client) -> None:
     x = floats([1, -2, 3], [4, 5, 0.5])
     both = infer(client, "sums", x=x)
     np.testing.assert_array_equal(both.as_numpy("double"), x + x)
@@ -70,9 +58,7 @@ def test_requested_outputs_are_returned(client: triton.InferenceServerClient) ->
 
 
 @pytest.mark.integration
-def test_failed_run_is_an_error_and_the_next_request_is_served(
-    client: triton.InferenceServerClient,
-) -> None:
+def test_failed_run_is_an_error_and_the_next_request_is_served(client: Client) -> None:
     row, column = floats([1, 2, 3]), floats([4], [5], [6])
     with pytest.raises(InferenceServerException, match=r"internal: the request failed: .* id "):
         infer(client, "product", a=row, b=column[:2])
@@ -134,12 +120,8 @@ def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
 
 def test_integers_keep_their_type(tmp_path: Path) -> None:
     """int64 inputs stay int64."""
-    lookup = graph(
-        [helper.make_node("Add", ["x", "x"], ["double"])],
-        [("x", INT64, ["B", "N"])],
-        [("double", INT64, ["B", "N"])],
-    )
-    onnx.save(lookup, tmp_path / "model.onnx")
+    doubling = parse_graph("(int64[B, N] x) => (int64[B, N] double) { double = Add(x, x) }")
+    onnx.save(doubling, tmp_path / "model.onnx")
     config = _config() | {"output": [{"name": "double"}]}
     large = np.array([[2**28, -1]])
     answer = _compiled(tmp_path / "model.onnx", config).run(["double"], {"x": large})["double"]

@@ -6,9 +6,9 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from onnx import TensorProto, helper
 from PIL import Image
 
 from inference.bundle.repository import Repository
@@ -16,7 +16,7 @@ from inference.engine.scheduler import Capacity
 from serving.batch.job import Job
 from serving.batch.worker import WorkerSettings
 from serving.load_model import load_model
-from tests.inference.tiny_models import graph, publish
+from tests.inference.tiny_models import parse_graph, publish
 
 NAME = "colours"
 _CONFIG = """
@@ -28,15 +28,11 @@ output { name: "y" data_type: TYPE_FP32 dims: [1] }
 
 def embedder(repository: Path) -> Path:
     """The repository with the bundle: its embedding is red - green."""
-    pixels = ("x", TensorProto.UINT8, ("B", 1, 1, 3))
-    weights = helper.make_tensor("w", TensorProto.FLOAT, (3, 1), [1.0, -1.0, 0.0])
-    rows = helper.make_tensor("rows", TensorProto.INT64, (2,), [-1, 3])
-    nodes = [
-        helper.make_node("Cast", ["x"], ["real"], to=TensorProto.FLOAT),
-        helper.make_node("Reshape", ["real", "rows"], ["flat"]),
-        helper.make_node("MatMul", ["flat", "w"], ["y"]),
-    ]
-    model = graph(nodes, [pixels], [("y", TensorProto.FLOAT, ("B", 1))], [weights, rows])
+    text = """(uint8[B, 1, 1, 3] x) => (float[B, 1] y) {
+        real = Cast <to = 1> (x) flat = Reshape(real, rows) y = MatMul(flat, w)
+    }"""
+    weights = np.array([[1], [-1], [0]], np.float32)
+    model = parse_graph(text, {"w": weights, "rows": np.array([-1, 3])})
     publish(repository, NAME, model, _CONFIG)
     return repository
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow.parquet as pq
@@ -29,30 +31,45 @@ BAD = 12
 """A row that is no image."""
 
 
+@dataclass(frozen=True)
+class Runs:
+    """Runs over one table, to one output beside it."""
+
+    repository: Path
+    folder: Path
+    source: Input
+    out: Any
+
+    def beside(self, name: str) -> Runs:
+        """To another output."""
+        return replace(self, out=self.folder / name)
+
+    def begin(self, done: Job | None = None) -> Manifest:
+        return begin(done or job(), self.source, str(self.out), loaded(self.repository))
+
+    def run(self, done: Job | None = None, most: int | None = None) -> list[int]:
+        """The shards that were made; the run is interrupted after so many."""
+        made: list[int] = []
+
+        def make(manifest: Manifest, shards: list[Shard]) -> Iterator[Report]:
+            worker = Worker(manifest.job, manifest.source, settings(self.repository, self.out))
+            for shard in shards:
+                if len(made) == most:
+                    raise KeyboardInterrupt
+                made.append(shard.number)
+                yield worker.make(shard)
+
+        manifest = self.begin(done)
+        finish(manifest, str(self.out), make, Progress(manifest.rows))
+        return made
+
+
 @pytest.fixture
-def source(tmp_path: Path) -> Input:
+def runs(repository: Path, tmp_path: Path) -> Runs:
     pictures = [picture(number * 31) for number in range(COUNT)]
     pictures[BAD] = b"no image"
-    return Input.at(str(write_table(tmp_path / "in.parquet", pictures)))
-
-
-def run(
-    repository: Path, source: Input, output: Path | str, done: Job, most: int | None = None
-) -> list[int]:
-    """The shards that were made; the run is interrupted after so many."""
-    made: list[int] = []
-
-    def make(manifest: Manifest, shards: list[Shard]) -> Iterator[Report]:
-        worker = Worker(manifest.job, manifest.source, settings(repository, output))
-        for shard in shards:
-            if len(made) == most:
-                raise KeyboardInterrupt
-            made.append(shard.number)
-            yield worker.make(shard)
-
-    manifest = begin(done, source, str(output), loaded(repository))
-    finish(manifest, str(output), make, Progress(manifest.rows))
-    return made
+    source = Input.at(str(write_table(tmp_path / "in.parquet", pictures)))
+    return Runs(repository, tmp_path, source, tmp_path / "out")
 
 
 def entries(output: Path) -> list[dict]:
@@ -67,11 +84,9 @@ def contents(output: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in output.glob("part-*")}
 
 
-def test_each_row_has_its_answer_or_its_error(
-    repository: Path, source: Input, tmp_path: Path
-) -> None:
-    run(repository, source, tmp_path / "out", job())
-    found = entries(tmp_path / "out")
+def test_each_row_has_its_answer_or_its_error(runs: Runs) -> None:
+    runs.run()
+    found = entries(runs.out)
     assert [(one["file"], one["row"], one["id"]) for one in found] == [
         ("in.parquet", number, number) for number in range(COUNT)
     ]
@@ -81,64 +96,58 @@ def test_each_row_has_its_answer_or_its_error(
     assert "embedding" not in bad
     answers = [one["embedding"] for one in found]
     assert answers == [embedding(number * 31) for number in range(COUNT) if number != BAD]
-    summary = json.loads((tmp_path / "out" / SUMMARY).read_text())
+    summary = json.loads((runs.out / SUMMARY).read_text())
     assert (summary["rows"], summary["errors"]) == (COUNT, 1)
-    assert not (tmp_path / "out" / UNFINISHED).exists()
+    assert not (runs.out / UNFINISHED).exists()
 
 
-def test_a_table_has_what_lines_have(repository: Path, source: Input, tmp_path: Path) -> None:
-    run(repository, source, tmp_path / "lines", job())
-    run(repository, source, tmp_path / "table", job(output_format="parquet"))
-    parts = sorted((tmp_path / "table").glob("part-*.parquet"))
+def test_a_table_has_what_lines_have(runs: Runs) -> None:
+    runs.beside("lines").run()
+    runs.beside("table").run(job(output_format="parquet"))
+    parts = sorted((runs.folder / "table").glob("part-*.parquet"))
     rows = [row for part in parts for row in pq.read_table(part).to_pylist()]
     whole = [{name: value for name, value in row.items() if value is not None} for row in rows]
-    assert whole == entries(tmp_path / "lines")
+    assert whole == entries(runs.folder / "lines")
 
 
-def test_an_interrupted_run_goes_on_where_it_ended(
-    repository: Path, source: Input, tmp_path: Path
-) -> None:
-    run(repository, source, tmp_path / "whole", job())
+def test_an_interrupted_run_goes_on_where_it_ended(runs: Runs) -> None:
+    runs.beside("whole").run()
     with pytest.raises(KeyboardInterrupt):
-        run(repository, source, tmp_path / "out", job(), most=2)
-    (tmp_path / "out" / UNFINISHED / "part-000002.jsonl.half").write_text("{")
-    before = contents(tmp_path / "out")
-    times = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in before}
-    assert run(repository, source, tmp_path / "out", job()) == [2, 3]
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    assert {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in before} == times
-    assert run(repository, source, tmp_path / "out", job()) == []
-    assert json.loads((tmp_path / "out" / SUMMARY).read_text())["errors"] == 1
+        runs.run(most=2)
+    (runs.out / UNFINISHED / "part-000002.jsonl.half").write_text("{")
+    before = contents(runs.out)
+    times = {name: (runs.out / name).stat().st_mtime_ns for name in before}
+    assert runs.run() == [2, 3]
+    assert contents(runs.out) == contents(runs.folder / "whole")
+    assert {name: (runs.out / name).stat().st_mtime_ns for name in before} == times
+    assert runs.run() == []
+    assert json.loads((runs.out / SUMMARY).read_text())["errors"] == 1
 
 
-def test_input_and_output_may_be_in_object_storage(
-    repository: Path, source: Input, tmp_path: Path
-) -> None:
+def test_input_and_output_may_be_in_object_storage(runs: Runs) -> None:
     """Here in fsspec's memory, which is an object store in one process."""
-    run(repository, source, tmp_path / "out", job())
+    runs.run()
     with fsspec.open("memory://in/in.parquet", "wb") as file:
-        file.write((tmp_path / "in.parquet").read_bytes())
-    stored = Input.at("memory://in")
+        file.write((runs.folder / "in.parquet").read_bytes())
+    stored = replace(runs, source=Input.at("memory://in"), out="memory://out")
     with pytest.raises(KeyboardInterrupt):
-        run(repository, stored, "memory://out", job(), most=2)
-    assert run(repository, stored, "memory://out", job()) == [2, 3]
+        stored.run(most=2)
+    assert stored.run() == [2, 3]
     found = fsspec.filesystem("memory").glob("/out/part-*")
     written = {Path(name).name: fsspec.filesystem("memory").cat(name) for name in found}
-    assert written == contents(tmp_path / "out")
+    assert written == contents(runs.out)
 
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
-def test_a_file_that_is_not_whole_is_made_again(
-    repository: Path, source: Input, tmp_path: Path, format: str
-) -> None:
+def test_a_file_that_is_not_whole_is_made_again(runs: Runs, format: str) -> None:
     done = job(output_format=format)
-    run(repository, source, tmp_path / "out", done)
-    before = contents(tmp_path / "out")
+    runs.run(done)
+    before = contents(runs.out)
     for number, size in ((1, 100), (3, 0)):
-        file = tmp_path / "out" / f"part-{number:06d}.{format}"
+        file = runs.out / f"part-{number:06d}.{format}"
         file.write_bytes(file.read_bytes()[:size])
-    assert run(repository, source, tmp_path / "out", done) == [1, 3]
-    assert contents(tmp_path / "out") == before
+    assert runs.run(done) == [1, 3]
+    assert contents(runs.out) == before
 
 
 @pytest.mark.parametrize(
@@ -151,30 +160,24 @@ def test_a_file_that_is_not_whole_is_made_again(
         ({"output_format": "parquet"}, 'output_format "jsonl", now "parquet"'),
     ],
 )
-def test_an_output_of_other_settings_is_refused(
-    repository: Path, source: Input, tmp_path: Path, given: dict, message: str
-) -> None:
-    run(repository, source, tmp_path / "out", job())
+def test_an_output_of_other_settings_is_refused(runs: Runs, given: dict, message: str) -> None:
+    runs.run()
     with pytest.raises(InvalidArgument, match=message):
-        begin(job(**given), source, str(tmp_path / "out"), loaded(repository))
+        runs.begin(job(**given))
 
 
-def test_an_output_of_another_input_is_refused(
-    repository: Path, source: Input, tmp_path: Path
-) -> None:
-    run(repository, source, tmp_path / "out", job())
-    file = write_table(tmp_path / "in.parquet", [picture(1)] * COUNT)
+def test_an_output_of_another_input_is_refused(runs: Runs) -> None:
+    runs.run()
+    file = write_table(runs.folder / "in.parquet", [picture(1)] * COUNT)
     with pytest.raises(InvalidArgument, match=r"--input has changed .*in\.parquet"):
-        begin(job(), Input.at(str(file)), str(tmp_path / "out"), loaded(repository))
+        replace(runs, source=Input.at(str(file))).begin()
 
 
-def test_a_folder_of_something_else_is_refused(
-    repository: Path, source: Input, tmp_path: Path
-) -> None:
+def test_a_folder_of_something_else_is_refused(runs: Runs) -> None:
     with pytest.raises(InvalidArgument, match="is no output"):
-        begin(job(), source, str(tmp_path), loaded(repository))
+        runs.beside("").begin()
     with pytest.raises(InvalidArgument, match="is no output"):
-        begin(job(), source, str(tmp_path / "in.parquet"), loaded(repository))
+        runs.beside("in.parquet").begin()
 
 
 @pytest.mark.parametrize(
@@ -187,21 +190,17 @@ def test_a_folder_of_something_else_is_refused(
         ({"request": {"normalise": True}}, "normalise"),
     ],
 )
-def test_wrong_settings_begin_nothing(
-    repository: Path, source: Input, tmp_path: Path, given: dict, message: str
-) -> None:
+def test_wrong_settings_begin_nothing(runs: Runs, given: dict, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        begin(job(**given), source, str(tmp_path / "out"), loaded(repository))
-    assert not (tmp_path / "out").exists()
+        runs.begin(job(**given))
+    assert not runs.out.exists()
 
 
-def test_a_request_that_the_model_refuses_begins_nothing(
-    repository: Path, source: Input, tmp_path: Path
-) -> None:
+def test_a_request_that_the_model_refuses_begins_nothing(runs: Runs) -> None:
     done = job(request={"normalize": False})
     with pytest.raises(InvalidRequest, match="leave normalize out"):
-        begin(done, source, str(tmp_path / "out"), loaded(repository))
-    assert not (tmp_path / "out").exists()
+        runs.begin(done)
+    assert not runs.out.exists()
 
 
 def test_an_output_has_one_run_at_a_time(tmp_path: Path) -> None:
@@ -211,10 +210,10 @@ def test_an_output_has_one_run_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_was_written_but_not_reported_is_not_made_again(
-    repository: Path, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = begin(job(), source, str(tmp_path / "out"), loaded(repository))
-    shard, given = manifest.shards[1], settings(repository, tmp_path / "out")
+    manifest = runs.begin()
+    shard, given = manifest.shards[1], settings(runs.repository, runs.out)
     first = Worker(manifest.job, manifest.source, given).make(shard)
     with monkeypatch.context() as patch:
         patch.setattr(type(EMBED), "prepare", None)
@@ -223,10 +222,10 @@ def test_a_shard_that_was_written_but_not_reported_is_not_made_again(
 
 
 def test_a_row_that_ends_its_worker_gets_an_error(
-    repository: Path, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each death ends all work of a process, here by an exception that nothing catches."""
-    run(repository, source, tmp_path / "whole", job())
+    runs.beside("whole").run()
     poison, deaths = picture(15 * 31), 0
 
     class Died(BaseException):
@@ -240,10 +239,10 @@ def test_a_row_that_ends_its_worker_gets_an_error(
         return prepare(request, images, *others)
 
     monkeypatch.setattr(EMBED, "prepare", dies)
-    manifest = begin(job(), source, str(tmp_path / "out"), loaded(repository))
+    manifest = runs.begin()
     waiting = list(manifest.shards)
     while waiting:
-        worker = Worker(manifest.job, manifest.source, settings(repository, tmp_path / "out"))
+        worker = Worker(manifest.job, manifest.source, settings(runs.repository, runs.out))
         try:
             while waiting:
                 worker.make(waiting[0])
@@ -251,11 +250,11 @@ def test_a_row_that_ends_its_worker_gets_an_error(
         except Died:
             deaths += 1
     assert deaths == 4
-    found, whole = entries(tmp_path / "out"), entries(tmp_path / "whole")
+    found, whole = entries(runs.out), entries(runs.folder / "whole")
     assert found.pop(15)["error"]["type"] == "quarantined"
     whole.pop(15)
     assert found == whole
-    assert Place.of(str(tmp_path / "out" / UNFINISHED)).exists  # until `finish` ends
+    assert Place.of(str(runs.out / UNFINISHED)).exists  # until `finish` ends
 
 
 PICTURES = 30

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import httpx
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import ASGIApp
 
 from inference.bundle.manifest import Limits, Manifest, Role
@@ -294,6 +295,15 @@ class Gateway:
     def exposed(self) -> str:
         """The metrics, as Prometheus reads them."""
         return self.service.metrics.exposition().decode()
+
+    @property
+    def samples(self) -> dict[tuple[Any, ...], float]:
+        """The metrics by name and sorted labels."""
+        return {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(self.exposed)
+            for sample in family.samples
+        }
 
     async def close(self) -> None:
         await self.http.aclose()

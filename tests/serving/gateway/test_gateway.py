@@ -7,7 +7,6 @@ import logging
 import threading
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
 from serving.gateway.requests import health
@@ -15,6 +14,7 @@ from serving.gateway.requests.service import INLINE_LIMIT
 from serving.liveness.stall_detector import EngineStats
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.gateway.http.test_streams import Reader
+from tests.serving.triton.tiny import engine_stats
 from tests.serving.waiting import Clock, until
 
 BODY = {"texts": "hola"}
@@ -159,29 +159,29 @@ class TestReady:
         assert (await gateway.http.get("/ready")).status_code == 503
 
     async def test_not_while_a_heartbeat_stalls(self, gateway: Gateway) -> None:
-        clock, engines = Clock(1e12), {"tiny-caption": stats_of(1)}
-        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
+        clock, engines = Clock(1e12), {"tiny-caption": engine_stats(1)}
+        readiness = gateway.checked(Stats(engines), clock, keep_s=0)
         assert await readiness.problem() is None
         clock.now_s += health.FRESH_S + 1
         assert await readiness.problem() == "tiny-caption has had no heartbeat for 11 s"
-        engines["tiny-caption"] = stats_of(2)
+        engines["tiny-caption"] = engine_stats(2)
         assert await readiness.problem() is None
 
     async def test_busy_engine_with_a_heartbeat_needs_no_canary(self, gateway: Gateway) -> None:
         clock, engines = Clock(1e12), {}
-        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
+        readiness = gateway.checked(Stats(engines), clock, keep_s=0)
         gateway.inference.failures["tiny-caption"] = DeadlineExceeded("hours of work before it")
         for beats in range(5):
-            engines["tiny-caption"] = stats_of(beats, rows=64)
+            engines["tiny-caption"] = engine_stats(beats, rows=64)
             assert await readiness.problem() is None
             clock.now_s += health.FRESH_S - 1
         assert "tiny-caption" not in {call.model for call in gateway.inference.calls}
-        engines["tiny-caption"] = stats_of(9, rows=0)
+        engines["tiny-caption"] = engine_stats(9, rows=0)
         assert "did not answer a canary" in (await readiness.problem() or "")
 
     async def test_not_when_one_of_two_processes_hangs(self, gateway: Gateway) -> None:
         clock, engines = Clock(1e12), {}
-        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
+        readiness = gateway.checked(Stats(engines), clock, keep_s=0)
         for beats in (1, 2):
             engines["tiny-caption"] = EngineStats(0, {7: {"beats": beats}, 8: {"beats": 1}})
             problem = await readiness.problem()
@@ -192,7 +192,7 @@ class TestReady:
         self, gateway: Gateway
     ) -> None:
         clock, engines = Clock(1e12), {}
-        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
+        readiness = gateway.checked(Stats(engines), clock, keep_s=0)
         versions = {7: 2, 8: 3}
         for beats in (1, 2):
             figures = {7: {"beats": 1, "rows_in_use": 4}, 8: {"beats": beats}}
@@ -205,20 +205,12 @@ class TestReady:
         assert "canary" in (await readiness.problem() or ""), "the dead one counts as busy"
 
     async def test_new_incarnation_resets_the_stall_detector(self, gateway: Gateway) -> None:
-        clock, engines = Clock(1e12), {"tiny-caption": stats_of(7)}
-        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
+        clock, engines = Clock(1e12), {"tiny-caption": engine_stats(7)}
+        readiness = gateway.checked(Stats(engines), clock, keep_s=0)
         await readiness.problem()
         clock.now_s += health.FRESH_S + 1
-        engines["tiny-caption"] = EngineStats(1, stats_of(7).processes)
+        engines["tiny-caption"] = EngineStats(1, engine_stats(7).processes)
         assert await readiness.problem() is None
-
-
-def stats_of(beats: int, rows: int = 0) -> EngineStats:
-    return EngineStats(0, {7: {"beats": beats, "rows_in_use": rows}})
-
-
-async def reading(engines: dict[str, EngineStats]) -> dict[str, EngineStats]:
-    return dict(engines)
 
 
 async def test_head_of_a_probe_has_its_status(gateway: Gateway) -> None:
@@ -282,11 +274,7 @@ async def test_metrics_count_by_route_and_error(gateway: Gateway) -> None:
     await gateway.http.post("/v1/translate", json={"texts": ""})
     await gateway.http.get("/nothing/private-word")
     text = (await gateway.http.get("/metrics")).text
-    samples = {
-        (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    samples = gateway.samples
     route = ("route", "/v1/translate")
     assert samples["triptych_request_count_total", route] == 2
     assert samples["triptych_request_success_total", route] == 1
@@ -313,7 +301,8 @@ async def test_one_log_line_a_request_without_the_users_text(
 class Stats:
     """Counts its readings; they wait while `hold` is clear."""
 
-    def __init__(self) -> None:
+    def __init__(self, engines: dict[str, EngineStats] | None = None) -> None:
+        self.engines = {} if engines is None else engines
         self.readings = 0
         self.hold = asyncio.Event()
         self.hold.set()
@@ -321,7 +310,7 @@ class Stats:
     async def __call__(self) -> dict[str, EngineStats]:
         self.readings += 1
         await self.hold.wait()
-        return {}
+        return dict(self.engines)
 
 
 async def test_callers_at_one_moment_share_a_check(gateway: Gateway) -> None:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -38,6 +38,14 @@ from tests.serving.triton.tiny import CONFIG, publish_times, settings, times
 needs_ipv6 = pytest.mark.skipif(
     not Path("/proc/net/if_inet6").exists(), reason="the kernel has no IPv6"
 )
+
+
+@pytest.fixture
+def files(tmp_path: Path, short_folder: Path) -> Iterator[RuntimeFiles]:
+    made = RuntimeFiles(tmp_path, short_folder)
+    yield made
+    made.remove()
+
 
 # Ports
 
@@ -125,11 +133,9 @@ def test_brackets_of_a_url_are_no_part_of_an_address(tmp_path: Path) -> None:
     ],
 )
 def test_triton_gets_addresses_as_its_servers_read_them(
-    host: str, grpc: str, metrics: str, tmp_path: Path
+    host: str, grpc: str, metrics: str, tmp_path: Path, files: RuntimeFiles
 ) -> None:
-    files = RuntimeFiles(tmp_path)
     found = command(find_installation(), settings(tmp_path, host=host), {}, files)
-    files.remove()
     assert {f"--grpc-address={grpc}", f"--metrics-address={metrics}"} < set(found)
 
 
@@ -195,9 +201,8 @@ def test_files_of_an_interrupted_start_or_stop_are_removed(
 
 
 def test_memory_of_dead_stubs_is_that_of_regions_without_a_process(
-    tmp_path: Path, short_folder: Path
+    tmp_path: Path, files: RuntimeFiles
 ) -> None:
-    files = RuntimeFiles(tmp_path, short_folder)
     held, dead, other = regions = [tmp_path / f"{files.prefix}{name}" for name in (1, 12, 2)]
     for region in regions:
         region.write_bytes(bytes(1 << 20))
@@ -215,7 +220,6 @@ def test_memory_of_dead_stubs_is_that_of_regions_without_a_process(
     assert found == (size[dead] + size[other], status.f_blocks * status.f_frsize)
     assert size[held] >= 1 << 20
     assert server.shared_memory()[0] == sum(size.values())
-    files.remove()
 
 
 def test_memory_of_a_dead_process_is_freed_while_triton_maps_it(
@@ -252,8 +256,7 @@ def test_memory_of_a_dead_process_is_freed_while_triton_maps_it(
         stub.kill()
 
 
-def test_only_plain_paths_are_given_as_they_are(tmp_path: Path, short_folder: Path) -> None:
-    files = RuntimeFiles(tmp_path, short_folder)
+def test_only_plain_paths_are_given_as_they_are(tmp_path: Path, files: RuntimeFiles) -> None:
     plain, strange = tmp_path / "a-b_c.d+e@f%g", [tmp_path / each for each in ("a b", "é", "$a;")]
     assert files.plain(plain) == plain
     links = [files.plain(path) for path in strange]
@@ -323,9 +326,8 @@ def test_folders_that_triton_makes_are_removed_where_they_are_empty(
     ],
 )  # fmt: skip
 def test_reason_of_an_end_is_the_exception_then_the_signal_then_an_error_then_the_last_line(
-    lines: list[str], cause: str, tmp_path: Path
+    lines: list[str], cause: str, tmp_path: Path, files: RuntimeFiles
 ) -> None:
-    files = RuntimeFiles(tmp_path)
     script = 'for line; do test "$line" = end && kill -9 $$; echo "$line"; done'
     command = ["/bin/sh", "-c", script, "sh", *lines]
     process = ServerProcess(Installation(Path(command[0]), tmp_path, ()), command, files, len)
@@ -333,13 +335,11 @@ def test_reason_of_an_end_is_the_exception_then_the_signal_then_an_error_then_th
         time.sleep(0.01)
     process._reader.join()
     assert process.last_error.strip() == cause
-    files.remove()
 
 
 def test_repository_of_triton_contains_the_loaded_versions_alone(
-    tmp_path: Path, short_folder: Path
+    tmp_path: Path, files: RuntimeFiles
 ) -> None:
-    files = RuntimeFiles(tmp_path, short_folder)
     model = tmp_path / "other name" / "model"
     for version in (1, 2, 3):
         (model / str(version)).mkdir(parents=True)
@@ -354,7 +354,6 @@ def test_repository_of_triton_contains_the_loaded_versions_alone(
     assert (files.models / "model" / "2").samefile(model / "2")
     files.link_versions(model, [])
     assert list(files.models.iterdir()) == []
-    files.remove()
 
 
 # Stubs
@@ -502,13 +501,9 @@ def test_broken_configuration_is_named(repository: Path) -> None:
 # Installation
 
 
-def test_our_python_is_first_on_the_path_of_the_stubs(tmp_path: Path) -> None:
-    files = RuntimeFiles(tmp_path)
-    environment = find_installation().environment(files)
-    files.remove()
-    assert shutil.which("python3", path=environment["PATH"]) == str(
-        Path(sys.executable).parent / "python3"
-    )
+def test_our_python_is_first_on_the_path_of_the_stubs(files: RuntimeFiles) -> None:
+    found = shutil.which("python3", path=find_installation().environment(files)["PATH"])
+    assert found == str(Path(sys.executable).parent / "python3")
 
 
 @pytest.mark.parametrize(
@@ -521,21 +516,19 @@ def test_our_python_is_first_on_the_path_of_the_stubs(tmp_path: Path) -> None:
     ],
 )
 def test_triton_reaches_a_collector_on_this_machine_without_a_proxy(
-    given: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, str], expected: str, files: RuntimeFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    files = RuntimeFiles(tmp_path)
     environment = find_installation().environment(files)
-    files.remove()
     assert environment["no_proxy"] == environment["NO_PROXY"] == expected
 
 
 @pytest.mark.parametrize("what", ["program", "folder", "list", "nothing"])
 def test_interpreter_of_the_stubs_has_plain_paths_alone(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, tmp_path: Path, files: RuntimeFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strange, packages = tmp_path / "é x", tmp_path / "site-packages"
     strange.mkdir()
@@ -548,18 +541,14 @@ def test_interpreter_of_the_stubs_has_plain_paths_alone(
         monkeypatch.setattr(sys, "path", [*sys.path, str(strange)])
     elif what == "list":
         (packages / "other.pth").write_text("/nowhere/é\n", encoding="utf-8")
-    files = RuntimeFiles(tmp_path)
-    try:
-        path = find_installation().environment(files)["PATH"]
-        program = shutil.which("python3", path=path) or "none"
-        assert is_plain(Path(program))
-        assert Path(program).is_relative_to(files.folder) is (what != "nothing")
-        code = "import sys, numpy; print(*sys.path, numpy.__file__, sep='\\n')"
-        found = subprocess.check_output([program, "-I", "-c", code], text=True).splitlines()
-        assert all(is_plain(Path(text)) for text in found)
-        assert Path(found[-1]).samefile(np.__file__)
-    finally:
-        files.remove()
+    path = find_installation().environment(files)["PATH"]
+    program = shutil.which("python3", path=path) or "none"
+    assert is_plain(Path(program))
+    assert Path(program).is_relative_to(files.folder) is (what != "nothing")
+    code = "import sys, numpy; print(*sys.path, numpy.__file__, sep='\\n')"
+    found = subprocess.check_output([program, "-I", "-c", code], text=True).splitlines()
+    assert all(is_plain(Path(text)) for text in found)
+    assert Path(found[-1]).samefile(np.__file__)
 
 
 @pytest.mark.parametrize("saturates", [False, True])

@@ -33,6 +33,8 @@ from tests.serving.triton.tiny import (
     wait_until,
 )
 
+pytestmark = pytest.mark.integration
+
 SUPERVISOR = """
 import sys
 from serving.settings.triton_settings import TritonSettings
@@ -140,7 +142,6 @@ def supervisor(repository: Path) -> Iterator[SupervisorProcess]:
     made.process.wait()
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_stops_everything_with_exit_code_0(
     supervisor: SupervisorProcess, number: signal.Signals
@@ -155,7 +156,6 @@ def test_signal_stops_everything_with_exit_code_0(
     assert files() == []
 
 
-@pytest.mark.integration
 def test_server_of_a_killed_supervisor_is_awaited_for_its_ports(
     supervisor: SupervisorProcess, repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,7 +174,6 @@ def test_server_of_a_killed_supervisor_is_awaited_for_its_ports(
         assert answer(server, "twice") == 2
 
 
-@pytest.mark.integration
 def test_signal_during_the_start_stops_everything(supervisor: SupervisorProcess) -> None:
     session = supervisor.server()
     supervisor.process.terminate()
@@ -182,7 +181,6 @@ def test_signal_during_the_start_stops_everything(supervisor: SupervisorProcess)
     assert process_table.session_members(session) == []
 
 
-@pytest.mark.integration
 def test_signal_while_a_model_is_healed_lets_the_others_finish(repository: Path) -> None:
     at_work, healed = (publish_patient(repository, name) for name in ("at-work", "healed"))
     supervisor = SupervisorProcess(repository)
@@ -212,7 +210,6 @@ def test_signal_while_a_model_is_healed_lets_the_others_finish(repository: Path)
         supervisor.process.wait()
 
 
-@pytest.mark.integration
 def test_server_ends_with_its_killed_supervisor(supervisor: SupervisorProcess) -> None:
     supervisor.wait_until_ready()
     session = supervisor.server()

@@ -43,6 +43,8 @@ from tests.serving.triton.tiny import (
 )
 from tests.serving.versioned_bundles import publish_version
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def server(repository: Path) -> Iterator[TritonServer]:
@@ -51,7 +53,6 @@ def server(repository: Path) -> Iterator[TritonServer]:
         yield started
 
 
-@pytest.mark.integration
 def test_half_written_version_is_never_loaded(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     publish_times(repository, "twice", 3, version=2, complete=False)
@@ -61,7 +62,6 @@ def test_half_written_version_is_never_loaded(repository: Path) -> None:
         assert answer(server, "twice") == 2
 
 
-@pytest.mark.integration
 def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     with brief_server(settings(repository, retire_after=0)) as server:
@@ -84,7 +84,6 @@ def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
         assert server.heal() == [], "the process of the retired version counts as lost"
 
 
-@pytest.mark.integration
 def test_paths_may_have_blanks_quotes_and_letters_of_any_alphabet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +116,6 @@ def test_paths_may_have_blanks_quotes_and_letters_of_any_alphabet(
         assert answer(server, "twice") == 20
 
 
-@pytest.mark.integration
 def test_further_parts_are_loaded_with_their_bundle(repository: Path) -> None:
     publish_times(repository, "pair", 2, parts={"image": "pair", "text": "pair-text"})
     publish_times(repository, "pair-text", 5, complete=False)
@@ -126,7 +124,6 @@ def test_further_parts_are_loaded_with_their_bundle(repository: Path) -> None:
         assert answer(server, "pair-text") == 5
 
 
-@pytest.mark.integration
 def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) -> None:
     repository = server.settings.repository
     publish_times(repository, "twice", 20, version=2)
@@ -142,7 +139,6 @@ def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) 
     assert server.heal() == []
 
 
-@pytest.mark.integration
 def test_processes_that_are_lost_together_are_replaced_together(repository: Path) -> None:
     names = ["a", "b", "c"]
     for number, name in enumerate(names):
@@ -155,7 +151,6 @@ def test_processes_that_are_lost_together_are_replaced_together(repository: Path
         assert [answer(server, name) for name in names] == [0, 1, 2]
 
 
-@pytest.mark.integration
 def test_process_that_is_killed_while_it_loads_is_replaced(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     server, killed = TritonServer(settings(repository)), set[int]()
@@ -175,7 +170,6 @@ def test_process_that_is_killed_while_it_loads_is_replaced(repository: Path) -> 
             assert living_stubs(cast(int, server.pid))["twice"].isdisjoint(killed)
 
 
-@pytest.mark.integration
 def test_model_whose_process_is_killed_in_its_first_moments_returns(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +196,6 @@ def test_model_whose_process_is_killed_in_its_first_moments_returns(
         assert answer(server, "twice") == 2
 
 
-@pytest.mark.integration
 def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     with brief_server(settings(repository, stuck_after=2)) as server:
@@ -221,7 +214,6 @@ def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
         assert living_stubs(server.pid)["twice"] != {stub}
 
 
-@pytest.mark.integration
 def test_supervisor_restarts_a_killed_server_on_its_ports(server: TritonServer) -> None:
     address, first = server.grpc_address, server.pid
     assert first is not None
@@ -233,7 +225,6 @@ def test_supervisor_restarts_a_killed_server_on_its_ports(server: TritonServer) 
     assert answer(server, "twice") == 2
 
 
-@pytest.mark.integration
 def test_hung_server_is_killed_after_the_time_of_the_setting(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     stuck_after_s = 6.0
@@ -251,7 +242,6 @@ def test_hung_server_is_killed_after_the_time_of_the_setting(repository: Path) -
         assert answer(server, "twice") == 2
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("bundles", [1, 3])
 def test_server_that_ends_while_it_starts_is_started_again(repository: Path, bundles: int) -> None:
     for number in range(bundles):
@@ -270,7 +260,6 @@ def test_server_that_ends_while_it_starts_is_started_again(repository: Path, bun
         assert len(server.models) == bundles
 
 
-@pytest.mark.integration
 def test_server_that_hangs_during_a_load_is_given_up(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     with brief_server(settings(repository, stuck_after=3)) as server:
@@ -282,27 +271,23 @@ def test_server_that_hangs_during_a_load_is_given_up(repository: Path) -> None:
         assert not server.is_alive
 
 
-@pytest.mark.integration
-def test_chunked_request_ends_the_server_and_not_its_supervisor(repository: Path) -> None:
+def test_chunked_request_ends_the_server_and_not_its_supervisor(server: TritonServer) -> None:
     """CVE-2025-23310, which only this user's processes can use."""
-    publish_times(repository, "twice", 2)
-    with brief_server(settings(repository)) as server:
-        supervisor, first = Supervisor(server), server.pid
-        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
-            connection.connect(str(server.http_socket))
-            head = "POST /v2/models/twice/infer HTTP/1.1\r\nHost: a\r\n"
-            connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
-            for _ in range(100):
-                connection.sendall(b"1\r\nA\r\n" * 10_000)
-            connection.sendall(b"0\r\n\r\n")
-            connection.recv(1)
-        wait_until(lambda: not server.is_alive)
-        supervisor.check()
-        assert server.pid not in (first, None)
-        assert answer(server, "twice") == 2
+    supervisor, first = Supervisor(server), server.pid
+    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+        connection.connect(str(server.http_socket))
+        head = "POST /v2/models/twice/infer HTTP/1.1\r\nHost: a\r\n"
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        for _ in range(100):
+            connection.sendall(b"1\r\nA\r\n" * 10_000)
+        connection.sendall(b"0\r\n\r\n")
+        connection.recv(1)
+    wait_until(lambda: not server.is_alive)
+    supervisor.check()
+    assert server.pid not in (first, None)
+    assert answer(server, "twice") == 2
 
 
-@pytest.mark.integration
 def test_stop_leaves_no_process_and_no_file(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     server = TritonServer(settings(repository))
@@ -321,7 +306,6 @@ def test_stop_leaves_no_process_and_no_file(repository: Path) -> None:
     assert files() == []
 
 
-@pytest.mark.integration
 def test_two_servers_live_side_by_side(server: TritonServer, tmp_path: Path) -> None:
     other = tmp_path / "other"
     publish_times(other, "twice", 200)
@@ -331,7 +315,6 @@ def test_two_servers_live_side_by_side(server: TritonServer, tmp_path: Path) -> 
     assert answer(server, "twice") == 2, "stopping one took the other's files"
 
 
-@pytest.mark.integration
 def test_bundle_that_does_not_load_is_left_out_where_others_do(
     repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -369,7 +352,6 @@ def _write_check(folder: Path, factor: float) -> None:
     SelfCheck(checksums, 1e-5, inputs={"x": x}, outputs=outputs).write(folder)
 
 
-@pytest.mark.integration
 def test_models_that_fail_their_check_are_not_served_and_say_why(repository: Path) -> None:
     _write_check(publish_times(repository, "twice", 2), 2)
     _write_check(publish_times(repository, "other", 2), 2.5)
@@ -391,7 +373,6 @@ def test_models_that_fail_their_check_are_not_served_and_say_why(repository: Pat
         assert set(read_record(repository / "served.json").refused) == {"changed"}
 
 
-@pytest.mark.integration
 def test_check_can_be_switched_off(repository: Path) -> None:
     _write_check(publish_times(repository, "other", 2), 2.5)
     with brief_server(settings(repository, self_check=False)) as server:
@@ -400,7 +381,6 @@ def test_check_can_be_switched_off(repository: Path) -> None:
         assert (record.self_check, record.refused) == (False, {})
 
 
-@pytest.mark.integration
 def test_taken_port_is_refused_before_anything_starts(server: TritonServer) -> None:
     port = int(server.grpc_address.split(":")[1])
     second = TritonServer(settings(server.settings.repository, grpc_port=port))
@@ -409,7 +389,6 @@ def test_taken_port_is_refused_before_anything_starts(server: TritonServer) -> N
     assert second.pid is None
 
 
-@pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="the kernel has no IPv6")
 def test_server_on_ipv6_is_reached(repository: Path) -> None:
     with brief_server(settings(repository, host="[::1]")) as server:
@@ -419,7 +398,6 @@ def test_server_on_ipv6_is_reached(repository: Path) -> None:
             assert client.is_server_live(client_timeout=10)
 
 
-@pytest.mark.integration
 def test_installation_laid_out_like_nvidias_container_serves(
     repository: Path, tmp_path: Path
 ) -> None:
@@ -438,27 +416,23 @@ def test_installation_laid_out_like_nvidias_container_serves(
         assert command.startswith(str(root))
 
 
-@pytest.mark.integration
-def test_previous_version_that_dies_leaves_the_served_one_alone(repository: Path) -> None:
-    publish_times(repository, "twice", 2)
-    with brief_server(settings(repository)) as server:
-        pid = cast(int, server.pid)
-        [old] = living_stubs(pid)["twice"]
-        publish_times(repository, "twice", 20, version=2)
-        server.load("twice")
-        [new] = living_stubs(pid)["twice"] - {old}
-        os.kill(old, signal.SIGKILL)
-        wait_until(lambda: server.is_missing_stubs)
-        assert server.heal() == [], "the served version was loaded again"
-        assert server.dead_stubs == 1
-        assert living_stubs(pid)["twice"] == {new}
-        assert answer(server, "twice", 2) == 20
-        assert incarnation(server, "twice") == "0"
-        wait_until(lambda: server._require_control().ready() == {"twice": {2}})
-        assert server.heal() == []
+def test_previous_version_that_dies_leaves_the_served_one_alone(server: TritonServer) -> None:
+    pid = cast(int, server.pid)
+    [old] = living_stubs(pid)["twice"]
+    publish_times(server.settings.repository, "twice", 20, version=2)
+    server.load("twice")
+    [new] = living_stubs(pid)["twice"] - {old}
+    os.kill(old, signal.SIGKILL)
+    wait_until(lambda: server.is_missing_stubs)
+    assert server.heal() == [], "the served version was loaded again"
+    assert server.dead_stubs == 1
+    assert living_stubs(pid)["twice"] == {new}
+    assert answer(server, "twice", 2) == 20
+    assert incarnation(server, "twice") == "0"
+    wait_until(lambda: server._require_control().ready() == {"twice": {2}})
+    assert server.heal() == []
 
 
-@pytest.mark.integration
 def test_model_that_was_unloaded_comes_back(server: TritonServer) -> None:
     control = server._require_control()
     control.unload("twice")
@@ -469,7 +443,6 @@ def test_model_that_was_unloaded_comes_back(server: TritonServer) -> None:
     assert server.heal() == []
 
 
-@pytest.mark.integration
 def test_switch_whose_configurations_differ_replaces_the_version_at_once(
     repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -491,7 +464,6 @@ def test_switch_whose_configurations_differ_replaces_the_version_at_once(
     assert "failed to load" not in caplog.text, "Triton may end when one of two versions fails"
 
 
-@pytest.mark.integration
 def test_parts_switch_together_or_not_at_all(repository: Path) -> None:
     parts = {"image": "pair", "text": "pair-text"}
     publish_times(repository, "pair-text", 5, complete=False)

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from onnx import TensorProto, helper
+import numpy as np
 
 from serving.liveness.stall_detector import EngineStats
 from serving.settings.triton_settings import TritonSettings
 from serving.triton.runtime_files import SHARED_MEMORY
 from serving.triton.server import TritonServer
 from serving.triton.stubs import running_stubs
-from tests.inference.tiny_models import graph, publish
+from tests.inference.tiny_models import parse_graph, publish
 
 CONFIG = """
 backend: "onnxruntime"
@@ -36,12 +36,8 @@ def settings(repository: Path, **changes: Any) -> TritonSettings:
 
 def times(factor: float) -> Any:
     """The graph y = factor · x."""
-    return graph(
-        [helper.make_node("Mul", ["x", "factor"], ["y"])],
-        [("x", TensorProto.FLOAT, ["B", 1])],
-        [("y", TensorProto.FLOAT, ["B", 1])],
-        [helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor])],
-    )
+    text = "(float[B, 1] x) => (float[B, 1] y) { y = Mul(x, factor) }"
+    return parse_graph(text, {"factor": np.array([factor], np.float32)})
 
 
 def publish_times(repository: Path, name: str, factor: float, **options: Any) -> Path:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import logging
+import math
 import resource
 import subprocess
 import sys
@@ -55,13 +56,16 @@ def entry(name: str, key: str, **limits: int) -> str:
     return "\n".join(["[[keys]]", *lines, ""])
 
 
+def write_keys(folder: Path, **limits: int) -> Path:
+    """A file of the keys `alice-key`, with these limits, and `bob-key`."""
+    path = folder / "keys.toml"
+    path.write_text(entry("alice", "alice-key", **limits) + entry("bob", "bob-key"))
+    return path
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "keys.toml"
-    path.write_text(
-        entry("alice", "alice-key", max_concurrent_requests=1) + entry("bob", "bob-key")
-    )
-    return path
+    return write_keys(tmp_path, max_concurrent_requests=1)
 
 
 async def test_every_route_needs_a_key(
@@ -164,9 +168,10 @@ async def test_a_key_has_its_own_number_of_requests(make_gateway: MakeGateway, f
     assert (await post(gateway, "alice-key")).status_code == 200
 
 
-async def test_a_key_has_its_own_number_of_tokens(make_gateway: MakeGateway, file: Path) -> None:
-    file.write_text(entry("alice", "alice-key", max_concurrent_tokens=4) + entry("bob", "bob-key"))
-    gateway = make_gateway(api_keys=file)
+async def test_a_key_has_its_own_number_of_tokens(
+    make_gateway: MakeGateway, tmp_path: Path
+) -> None:
+    gateway = make_gateway(api_keys=write_keys(tmp_path, max_concurrent_tokens=4))
     # three tokens: two words and the end
     first = await gateway.held("/v1/translate", json=BODY, headers=RIGHT)
     refused = await post(gateway, "alice-key")
@@ -180,17 +185,11 @@ async def test_a_key_has_its_own_number_of_tokens(make_gateway: MakeGateway, fil
 
 
 async def test_tokens_are_freed_while_other_requests_of_the_key_run() -> None:
-    admission = Admission(
-        max_requests=9, max_tokens=99, max_pixels=99, max_bytes=99, max_sequences=9
-    )
+    gate = admission()
     KEY.set(ApiKey(name="alice", sha256="0" * 64, max_concurrent_tokens=6))
-    with admission.request():
+    with gate.request():
         for _ in range(2):
-            with (
-                admission.reserve_tokens(6),
-                pytest.raises(Overloaded),
-                admission.reserve_tokens(1),
-            ):
+            with gate.reserve_tokens(6), pytest.raises(Overloaded), gate.reserve_tokens(1):
                 pass
 
 
@@ -328,9 +327,7 @@ async def test_body_that_could_never_be_read_gets_413(make_gateway: MakeGateway)
 
 
 async def test_key_has_a_limit_of_its_own(make_gateway: MakeGateway, tmp_path: Path) -> None:
-    file = tmp_path / "keys.toml"
-    alice = entry("alice", "alice-key", max_concurrent_bytes=300_000)
-    file.write_text(alice + entry("bob", "bob-key"))
+    file = write_keys(tmp_path, max_concurrent_bytes=300_000)
     gateway = make_gateway(api_keys=file, max_concurrent_bytes=10**6)
     first = Upload(gateway, FREE_BYTES + 200_000, ALICE)
     await first.begun.wait()
@@ -352,12 +349,8 @@ async def test_disconnect_while_sending_frees_the_bytes(make_gateway: MakeGatewa
     assert (await gateway.http.post("/v1/translate", content=content, headers=JSON)).is_success
 
 
-def pixels_of_red() -> int:
-    image = Image.open(BytesIO(image_file("red")))
-    return image.width * image.height
-
-
-ONE = pixels_of_red()
+ONE = math.prod(Image.open(BytesIO(image_file("red"))).size)
+"""Pixels of an image."""
 
 
 def admission(limit: int = 100) -> Admission:
@@ -445,8 +438,7 @@ async def test_only_pixels_that_would_be_decoded_count(of_two_pictures: Gateway)
 
 
 async def test_grpc_and_keys(make_gateway: MakeGateway, tmp_path: Path) -> None:
-    file = tmp_path / "keys.toml"
-    file.write_text(entry("alice", "alice-key", max_concurrent_pixels=ONE) + entry("bob", "b"))
+    file = write_keys(tmp_path, max_concurrent_pixels=ONE)
     gateway = make_gateway(grpc_port=0, api_keys=file)
     gateway.inference.hold = asyncio.Event()
     request = pb.CaptionRequest(images=[image_file("red")])
@@ -458,9 +450,8 @@ async def test_grpc_and_keys(make_gateway: MakeGateway, tmp_path: Path) -> None:
             await front.stub.Caption(request, metadata=alice)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert dict(refused.value.trailing_metadata())["retry-after"] == "1"
-        other = asyncio.ensure_future(
-            front.stub.Caption(request, metadata=(("authorization", "Bearer b"),))
-        )
+        bob = (("authorization", "Bearer bob-key"),)
+        other = asyncio.ensure_future(front.stub.Caption(request, metadata=bob))
         await until(lambda: gateway.inference.running == 2)
         gateway.inference.hold.set()
         assert (await first).data[0].text == (await other).data[0].text == "picture"

@@ -122,11 +122,18 @@ async def published(server: Redis, name: str, requests: int) -> None:
             await asyncio.sleep(0.001)
 
 
+SetTimes = Callable[..., None]
+
+
 @pytest.fixture
-def alice() -> Iterator[None]:
-    token = KEY.set(ALICE)
-    yield
-    KEY.reset(token)
+def set_times(monkeypatch: pytest.MonkeyPatch) -> SetTimes:
+    """Sets seconds of the module by their names."""
+
+    def set_each(**times_s: float) -> None:
+        for name, seconds in times_s.items():
+            monkeypatch.setattr(redis_counts, name, seconds)
+
+    return set_each
 
 
 async def test_requests_of_a_key_are_limited_over_all_gateways(connect: Connect) -> None:
@@ -147,11 +154,9 @@ async def test_requests_of_a_key_are_limited_over_all_gateways(connect: Connect)
     await server.aclose()
 
 
-async def test_tokens_pixels_and_bytes_are_too(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tokens_pixels_and_bytes_are_too(connect: Connect, set_times: SetTimes) -> None:
     KEY.set(ALICE)
-    monkeypatch.setattr(redis_counts, "_FRESH_S", 0.0)  # nothing is refused before it is counted
+    set_times(_FRESH_S=0.0)  # nothing is refused before it is counted
     async with gateways(connect(), connect()) as (one, two):
         async with one.request(tokens=6, pixels=12):
             with pytest.raises(Overloaded, match="11 tokens with this key"):
@@ -195,10 +200,10 @@ async def test_of_requests_at_the_same_moment_exactly_the_limit_is_admitted(
 
 
 async def test_what_a_killed_gateway_had_admitted_is_free_after_its_lease(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, set_times: SetTimes
 ) -> None:
     KEY.set(ALICE)
-    monkeypatch.setattr(redis_counts, "LEASE_S", 0.3)
+    set_times(LEASE_S=0.3)
     async with gateways(connect(), connect()) as (one, two), one.request(), one.request():
         one.task.cancel()  # it does not renew its lease any more
         with pytest.raises(Overloaded):
@@ -210,12 +215,9 @@ async def test_what_a_killed_gateway_had_admitted_is_free_after_its_lease(
             pass
 
 
-async def test_leases_are_renewed_while_requests_run(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_leases_are_renewed_while_requests_run(connect: Connect, set_times: SetTimes) -> None:
     KEY.set(ALICE)
-    monkeypatch.setattr(redis_counts, "LEASE_S", 0.3)
-    monkeypatch.setattr(redis_counts, "BEAT_S", 0.05)
+    set_times(LEASE_S=0.3, BEAT_S=0.05)
     async with gateways(connect(), connect()) as (one, two), one.request(), one.request():
         loop = asyncio.get_running_loop()
         until_s = loop.time() + 3 * redis_counts.LEASE_S
@@ -225,10 +227,10 @@ async def test_leases_are_renewed_while_requests_run(
 
 
 async def test_a_store_that_lost_its_data_has_it_again(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, set_times: SetTimes
 ) -> None:
     KEY.set(ALICE)
-    monkeypatch.setattr(redis_counts, "BEAT_S", 0.05)
+    set_times(BEAT_S=0.05)
     server = connect()
     async with gateways(connect()) as (one,), one.request():
         await server.flushall()
@@ -237,11 +239,11 @@ async def test_a_store_that_lost_its_data_has_it_again(
 
 
 async def test_without_the_store_limits_hold_for_each_gateway_alone(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fake: FakeServer, set_times: SetTimes, caplog: pytest.LogCaptureFixture
 ) -> None:
     KEY.set(ALICE)
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(redis_counts, "BEAT_S", 0.05)
+    set_times(BEAT_S=0.05)
     servers = [FakeRedis(server=fake, decode_responses=True) for _ in range(2)]
     async with gateways(*servers) as (one, two), one.request():
         assert one.is_up
@@ -262,9 +264,11 @@ async def test_without_the_store_limits_hold_for_each_gateway_alone(
         assert two.is_up
 
 
-async def test_a_store_that_hangs_delays_requests_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_hangs_delays_requests_once(
+    monkeypatch: pytest.MonkeyPatch, set_times: SetTimes
+) -> None:
     KEY.set(ALICE)
-    monkeypatch.setattr(redis_counts, "TIMEOUT_S", 0.05)
+    set_times(TIMEOUT_S=0.05)
     hanging = FakeRedis(decode_responses=True)
     async with gateways(hanging) as (one,):
         called = 0
@@ -291,12 +295,10 @@ async def test_a_key_without_limits_is_not_published(connect: Connect) -> None:
 
 
 async def test_fields_of_processes_that_ended_long_ago_are_removed(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, set_times: SetTimes
 ) -> None:
     KEY.set(ALICE)
-    monkeypatch.setattr(redis_counts, "LEASE_S", 0.01)
-    monkeypatch.setattr(redis_counts, "_FORGET_S", 0.01)
-    monkeypatch.setattr(redis_counts, "BEAT_S", 0.02)
+    set_times(LEASE_S=0.01, _FORGET_S=0.01, BEAT_S=0.02)
     server = connect()
     async with gateways(connect()) as (one,):
         await server.hset(PREFIX + "alice", "gone", '{"until_s": 1.0, "requests": 1}')

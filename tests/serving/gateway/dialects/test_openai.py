@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
+from openai import AsyncOpenAI
 
 from inference.bundle.manifest import Limits
 from inference.errors import Overloaded
@@ -21,14 +22,14 @@ from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
 from tests.tasks.models import CHAT as SECTION
 
 
-def connected(gateway: Gateway, key: str = "none") -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(
+def connected(gateway: Gateway, key: str = "none") -> AsyncOpenAI:
+    return AsyncOpenAI(
         base_url="http://gateway/v1", api_key=key, http_client=gateway.http, max_retries=0
     )
 
 
 @pytest.fixture
-async def client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
+async def client(gateway: Gateway) -> AsyncIterator[AsyncOpenAI]:
     async with connected(gateway) as made:
         yield made
 
@@ -36,6 +37,7 @@ async def client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
 RED = f"data:image/png;base64,{base64.b64encode(image_file('red')).decode()}"
 COMPLETER, EMBEDDER = "tiny-generate", "tiny-zero-shot"
 HELLO = [{"role": "user", "content": "a b"}]
+CHAT: dict[str, Any] = {"model": "tiny-chat", "messages": HELLO}
 PROMPT = "<s> user : a b assistant :"
 """What the fake repeats as its answer; special tokens are left out of texts."""
 ANSWER = "user : a b assistant :"
@@ -51,8 +53,8 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
     return make_gateway(models())
 
 
-async def test_answer_has_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
-    done = await client.chat.completions.create(model="tiny-chat", messages=HELLO)
+async def test_answer_has_the_form_of_openai(client: AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(**CHAT)
     assert done.object == "chat.completion"
     assert done.model == "tiny-chat"
     assert done.id.startswith("chatcmpl-")
@@ -78,22 +80,20 @@ async def test_image_urls_stand_in_the_conversation(make_gateway: MakeGateway) -
     assert done.choices[0].message.content
 
 
-async def test_several_answers_are_choices(client: openai.AsyncOpenAI) -> None:
-    done = await client.chat.completions.create(model="tiny-chat", messages=HELLO, n=3)
+async def test_several_answers_are_choices(client: AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(**CHAT, n=3)
     assert [choice.index for choice in done.choices] == [0, 1, 2]
 
 
-async def test_log_probabilities_have_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
-    done = await client.chat.completions.create(
-        model="tiny-chat", messages=HELLO, logprobs=True, top_logprobs=2
-    )
+async def test_log_probabilities_have_the_form_of_openai(client: AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(**CHAT, logprobs=True, top_logprobs=2)
     logprobs = done.choices[0].logprobs
     first = logprobs.content[1]
     assert (first.token, first.logprob, first.bytes) == ("user", -0.25, list(b"user"))
     assert [top.logprob for top in first.top_logprobs] == [-0.25, -1.5]
 
 
-async def test_parameters_reach_the_task(gateway: Gateway, client: openai.AsyncOpenAI) -> None:
+async def test_parameters_reach_the_task(gateway: Gateway, client: AsyncOpenAI) -> None:
     await client.chat.completions.create(
         model="tiny-chat",
         messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * 2}],
@@ -112,17 +112,14 @@ async def test_parameters_reach_the_task(gateway: Gateway, client: openai.AsyncO
     assert (options.seed, options.top_k, options.repetition_penalty) == (3, 7, 1.2)
     assert (options.logit_bias, options.presence_penalty) == ({5: 1.5}, 0.5)
     assert call.inputs["prompt_ids"].size == 7
-    await client.chat.completions.create(model="tiny-chat", messages=HELLO, max_tokens=5)
+    await client.chat.completions.create(**CHAT, max_tokens=5)
     assert gateway.inference.calls[-1].options.max_new_tokens == 5
 
 
 @pytest.mark.parametrize("with_usage", [False, True])
-async def test_stream_is_read_by_openais_client(
-    client: openai.AsyncOpenAI, with_usage: bool
-) -> None:
-    stream = await client.chat.completions.create(
-        model="tiny-chat", messages=HELLO, stream=True, stream_options={"include_usage": with_usage}
-    )
+async def test_stream_is_read_by_openais_client(client: AsyncOpenAI, with_usage: bool) -> None:
+    options = {"include_usage": with_usage}
+    stream = await client.chat.completions.create(**CHAT, stream=True, stream_options=options)
     events = [event async for event in stream]
     choices = [event.choices[0] for event in events if event.choices]
     assert "".join(choice.delta.content or "" for choice in choices) == ANSWER
@@ -140,12 +137,12 @@ async def test_stream_is_read_by_openais_client(
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        ("chat.completions", {"model": "tiny-chat", "messages": HELLO}),
+        ("chat.completions", CHAT),
         ("completions", {"model": COMPLETER, "prompt": "a b"}),
     ],
 )
 async def test_stream_that_fails_and_unknown_model_raise_in_openais_client(
-    gateway: Gateway, client: openai.AsyncOpenAI, kind: str, body: dict[str, Any]
+    gateway: Gateway, client: AsyncOpenAI, kind: str, body: dict[str, Any]
 ) -> None:
     create = attrgetter(kind)(client).create
     gateway.inference.breaks[2] = Overloaded("full")
@@ -157,7 +154,7 @@ async def test_stream_that_fails_and_unknown_model_raise_in_openais_client(
     assert refused.value.code == "unknown_model"
 
 
-async def test_model_without_a_template_is_not_found(client: openai.AsyncOpenAI) -> None:
+async def test_model_without_a_template_is_not_found(client: AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as refused:
         await client.chat.completions.create(model="tiny-generate", messages=HELLO)
     assert refused.value.code == "model_not_chat"
@@ -167,21 +164,21 @@ async def test_model_without_a_template_is_not_found(client: openai.AsyncOpenAI)
 async def test_failures_have_the_types_that_openais_client_knows(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(models(), api_key="sesame")
     with pytest.raises(openai.AuthenticationError) as refused:
-        await connected(gateway).chat.completions.create(model="tiny-chat", messages=HELLO)
+        await connected(gateway).chat.completions.create(**CHAT)
     assert refused.value.code == "invalid_api_key"
     client = connected(gateway, "sesame")
-    await client.chat.completions.create(model="tiny-chat", messages=HELLO)
+    await client.chat.completions.create(**CHAT)
     gateway.inference.failures["tiny-chat"] = Overloaded("full", retry_after_s=2)
     with pytest.raises(openai.RateLimitError) as full:
-        await client.chat.completions.create(model="tiny-chat", messages=HELLO)
+        await client.chat.completions.create(**CHAT)
     assert full.value.response.headers["retry-after"] == "2"
     gateway.inference.failures["tiny-chat"] = ValueError("secret")
     with pytest.raises(openai.InternalServerError) as bug:
-        await client.chat.completions.create(model="tiny-chat", messages=HELLO)
+        await client.chat.completions.create(**CHAT)
     assert "secret" not in str(bug.value)
 
 
-async def test_models_are_listed_for_openais_client(client: openai.AsyncOpenAI) -> None:
+async def test_models_are_listed_for_openais_client(client: AsyncOpenAI) -> None:
     assert [model.id async for model in client.models.list()] == [
         "tiny-chat",
         "tiny-generate",
@@ -232,18 +229,18 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
     ],
 )
 async def test_response_formats_reach_the_engine(
-    gateway: Gateway, client: openai.AsyncOpenAI, form: dict[str, object], wanted: object
+    gateway: Gateway, client: AsyncOpenAI, form: dict[str, object], wanted: object
 ) -> None:
-    await client.chat.completions.create(model="tiny-chat", messages=HELLO, response_format=form)
+    await client.chat.completions.create(**CHAT, response_format=form)
     sent = gateway.inference.calls[-1].options.json_schema
     assert (None if sent is None else json.loads(sent)) == wanted
 
 
 @pytest.mark.parametrize("extra", [{"regex": "a+"}, {"choices": ["a", "b"]}])
 async def test_expressions_and_choices_are_extensions(
-    gateway: Gateway, client: openai.AsyncOpenAI, extra: dict[str, object]
+    gateway: Gateway, client: AsyncOpenAI, extra: dict[str, object]
 ) -> None:
-    await client.chat.completions.create(model="tiny-chat", messages=HELLO, extra_body=extra)
+    await client.chat.completions.create(**CHAT, extra_body=extra)
     sent = gateway.inference.calls[-1].options.model_dump(exclude_none=True)
     assert {name: sent[name] for name in extra} == extra
 
@@ -264,10 +261,10 @@ async def test_expressions_and_choices_are_extensions(
     ],
 )
 async def test_formats_that_cannot_be_are_refused(
-    client: openai.AsyncOpenAI, extra: dict[str, object]
+    client: AsyncOpenAI, extra: dict[str, object]
 ) -> None:
     with pytest.raises(openai.UnprocessableEntityError):
-        await client.chat.completions.create(model="tiny-chat", messages=HELLO, extra_body=extra)
+        await client.chat.completions.create(**CHAT, extra_body=extra)
 
 
 def picture(*words: str) -> list[dict[str, object]]:
@@ -278,14 +275,14 @@ def picture(*words: str) -> list[dict[str, object]]:
 
 
 @pytest.fixture
-async def captioner(make_gateway: MakeGateway) -> AsyncIterator[openai.AsyncOpenAI]:
+async def captioner(make_gateway: MakeGateway) -> AsyncIterator[AsyncOpenAI]:
     limits = Limits(max_total_tokens=16)
     gateway = make_gateway([*models(), loaded("caption", image=IMAGE, limits=limits)])
     async with connected(gateway) as made:
         yield made
 
 
-async def test_a_captioner_describes_the_image_of_a_message(captioner: openai.AsyncOpenAI) -> None:
+async def test_a_captioner_describes_the_image_of_a_message(captioner: AsyncOpenAI) -> None:
     chat = captioner.chat.completions
     done = await chat.create(model="tiny-caption", messages=picture())
     (choice,) = done.choices
@@ -298,12 +295,10 @@ async def test_a_captioner_describes_the_image_of_a_message(captioner: openai.As
     assert done.choices[0].message.content == "a picture"  # the caption begins with the words
 
 
-async def test_a_caption_is_streamed(captioner: openai.AsyncOpenAI) -> None:
+async def test_a_caption_is_streamed(captioner: AsyncOpenAI) -> None:
+    fields = {"stream": True, "stream_options": {"include_usage": True}}
     stream = await captioner.chat.completions.create(
-        model="tiny-caption",
-        messages=picture("a"),
-        stream=True,
-        stream_options={"include_usage": True},
+        model="tiny-caption", messages=picture("a"), **fields
     )
     events = [event async for event in stream]
     choices = [event.choices[0] for event in events if event.choices]
@@ -331,7 +326,7 @@ async def test_parameters_of_sampling_draw_a_caption(
 
 
 async def test_an_image_that_cannot_be_read_and_no_image_are_refused(
-    captioner: openai.AsyncOpenAI,
+    captioner: AsyncOpenAI,
 ) -> None:
     broken = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
     message: list[dict[str, object]] = [{"role": "user", "content": broken}]
@@ -343,7 +338,7 @@ async def test_an_image_that_cannot_be_read_and_no_image_are_refused(
     assert missing.value.code == "model_not_chat"
 
 
-async def test_completion_has_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
+async def test_completion_has_the_form_of_openai(client: AsyncOpenAI) -> None:
     done = await client.completions.create(model=COMPLETER, prompt="a b")
     assert (done.object, done.model) == ("text_completion", COMPLETER)
     assert done.id.startswith("cmpl-")
@@ -353,14 +348,14 @@ async def test_completion_has_the_form_of_openai(client: openai.AsyncOpenAI) -> 
     assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
 
 
-async def test_outputs_of_several_prompts_follow_each_other(client: openai.AsyncOpenAI) -> None:
+async def test_outputs_of_several_prompts_follow_each_other(client: AsyncOpenAI) -> None:
     done = await client.completions.create(model=COMPLETER, prompt=["a", "b", "a b"], n=2)
     assert [choice.index for choice in done.choices] == [0, 1, 2, 3, 4, 5]
     assert [choice.text for choice in done.choices] == ["a", "a", "b", "b", "a b", "a b"]
 
 
 async def test_parameters_of_completions_reach_the_task(
-    gateway: Gateway, client: openai.AsyncOpenAI
+    gateway: Gateway, client: AsyncOpenAI
 ) -> None:
     await client.completions.create(
         model=COMPLETER,
@@ -383,14 +378,14 @@ async def test_parameters_of_completions_reach_the_task(
     assert (options.best_of, options.num_return_sequences) == (3, 2)
 
 
-async def test_sixteen_tokens_are_the_default(gateway: Gateway, client: openai.AsyncOpenAI) -> None:
+async def test_sixteen_tokens_are_the_default(gateway: Gateway, client: AsyncOpenAI) -> None:
     for given in ({}, {"max_tokens": None}):
         await client.completions.create(model=COMPLETER, prompt="a", **given)
         assert gateway.inference.calls[-1].options.max_new_tokens == 16
 
 
 async def test_log_probabilities_of_completions_have_the_form_of_openai(
-    client: openai.AsyncOpenAI,
+    client: AsyncOpenAI,
 ) -> None:
     done = await client.completions.create(model=COMPLETER, prompt="a b", logprobs=2)
     logprobs = done.choices[0].logprobs
@@ -400,9 +395,7 @@ async def test_log_probabilities_of_completions_have_the_form_of_openai(
     assert sorted((logprobs.top_logprobs or [{}])[0].values()) == [-1.5, -0.25]
 
 
-async def test_without_alternatives_there_are_no_top_log_probabilities(
-    client: openai.AsyncOpenAI,
-) -> None:
+async def test_without_alternatives_there_are_no_top_log_probabilities(client: AsyncOpenAI) -> None:
     done = await client.completions.create(model=COMPLETER, prompt="a b", logprobs=0)
     assert done.choices[0].logprobs is not None
     assert done.choices[0].logprobs.top_logprobs is None
@@ -411,7 +404,7 @@ async def test_without_alternatives_there_are_no_top_log_probabilities(
 
 @pytest.mark.parametrize("with_usage", [False, True])
 async def test_stream_of_completions_is_read_by_openais_client(
-    client: openai.AsyncOpenAI, with_usage: bool
+    client: AsyncOpenAI, with_usage: bool
 ) -> None:
     stream = await client.completions.create(
         model=COMPLETER,
@@ -461,7 +454,7 @@ async def native(gateway: Gateway, **body: Any) -> list[list[float]]:
 
 
 async def test_embeddings_are_those_of_the_native_route(
-    gateway: Gateway, client: openai.AsyncOpenAI
+    gateway: Gateway, client: AsyncOpenAI
 ) -> None:
     wanted = await native(gateway, model=EMBEDDER, texts=TEXTS)
     for encoding in ({}, {"encoding_format": "float"}):  # by default the client asks for base64
@@ -473,7 +466,7 @@ async def test_embeddings_are_those_of_the_native_route(
 
 
 async def test_dimensions_are_the_first_numbers_at_unit_length(
-    gateway: Gateway, client: openai.AsyncOpenAI
+    gateway: Gateway, client: AsyncOpenAI
 ) -> None:
     (whole,) = await native(gateway, model=EMBEDDER, texts="a")
     found = await client.embeddings.create(model=EMBEDDER, input="a", dimensions=2)
@@ -485,7 +478,7 @@ async def test_dimensions_are_the_first_numbers_at_unit_length(
         np.testing.assert_allclose(found.data[0].embedding, whole, atol=1e-7)
 
 
-async def test_images_are_a_modality(gateway: Gateway, client: openai.AsyncOpenAI) -> None:
+async def test_images_are_a_modality(gateway: Gateway, client: AsyncOpenAI) -> None:
     image = base64.b64encode(image_file("red")).decode()
     found = await client.embeddings.create(
         model=EMBEDDER, input=image, extra_body={"modality": "image"}
@@ -494,7 +487,7 @@ async def test_images_are_a_modality(gateway: Gateway, client: openai.AsyncOpenA
     np.testing.assert_allclose([found.data[0].embedding], wanted, atol=1e-7)
 
 
-async def test_what_is_no_image_is_refused(client: openai.AsyncOpenAI) -> None:
+async def test_what_is_no_image_is_refused(client: AsyncOpenAI) -> None:
     with pytest.raises(openai.APIStatusError) as refused:
         await client.embeddings.create(
             model=EMBEDDER, input="abcd", extra_body={"modality": "image"}
@@ -505,7 +498,6 @@ async def test_what_is_no_image_is_refused(client: openai.AsyncOpenAI) -> None:
 
 LONG = "a " * 40
 TOOL = {"extra_body": {"tools": [{"type": "function"}]}}
-CHAT = {"model": "tiny-chat", "messages": HELLO}
 CAPTION = {"model": "tiny-caption", "messages": picture()}
 COMPLETION = {"model": COMPLETER, "prompt": "a"}
 EMBEDDING = {"model": EMBEDDER, "input": "a"}
@@ -551,7 +543,7 @@ EMBEDDING = {"model": EMBEDDER, "input": "a"}
     ],
 )
 async def test_invalid_fields_are_named_in_a_nested_error(
-    captioner: openai.AsyncOpenAI,
+    captioner: AsyncOpenAI,
     required: dict[str, Any],
     fields: dict[str, Any],
     param: str,

@@ -7,7 +7,6 @@ import json
 import socket
 import time
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -28,8 +27,8 @@ from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference
 from tests.serving.gateway.server.test_run_server import (
     Running,
-    free_port,
     repository,  # noqa: F401
+    settings,  # noqa: F401
 )
 from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
@@ -148,25 +147,17 @@ class Endless(FakeInference):
 
 @pytest.fixture
 async def running(
-    repository: Path,  # noqa: F811
+    settings: GatewaySettings,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncGenerator[Running, None]:
-    settings = GatewaySettings(
-        repository=repository,
-        http_port=free_port(),
-        grpc_port=free_port(),
-        triton=f"127.0.0.1:{free_port()}",
-        graceful_termination_timeout=0,
-        write_timeout=1.5,
-    )
-
     def listening_with_small_buffers(*address: Any) -> socket.socket:
         listener = listening(*address)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         return listener
 
     monkeypatch.setattr(server, "listening", listening_with_small_buffers)
-    running = Running(settings)
+    times = {"graceful_termination_timeout": 0.0, "write_timeout": 1.5}
+    running = Running(settings.model_copy(update=times))
     running.inference = Endless()
     async with running:
         yield running

@@ -28,6 +28,7 @@ from serving.ports import listening
 from tests.serving.waiting import until
 
 ALIVE = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
+LAST = ALIVE.replace(b"host", b"connection: close\r\nhost")
 LARGE = 50_000_000
 
 
@@ -179,7 +180,7 @@ async def test_endless_header_costs_no_time_of_other_connections() -> None:
                 await writer.drain()
             except ConnectionError:
                 break
-            probe = await server.exchanged(ALIVE.replace(b"host", b"connection: close\r\nhost"))
+            probe = await server.exchanged(LAST)
             assert status_of(probe) == 200
         assert time.perf_counter() - started_s < 5
         writer.close()
@@ -194,8 +195,7 @@ async def test_pipelined_requests_are_bounded() -> None:
 
 async def test_a_few_pipelined_requests_are_served() -> None:
     async with served() as server:
-        last = ALIVE.replace(b"host", b"connection: close\r\nhost")
-        assert (await server.exchanged(ALIVE * 5 + last)).count(b"200 OK") == 6
+        assert (await server.exchanged(ALIVE * 5 + LAST)).count(b"200 OK") == 6
 
 
 async def test_what_is_not_http_gets_400() -> None:
@@ -219,14 +219,13 @@ async def test_body_behind_an_offered_upgrade_is_read_in_each_form(upgrade: byte
         b"transfer-encoding: chunked\r\n": (b"2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n", 5),
         b"content-length: 300000\r\n": (b"a" * 300_000, 300_000),
     }
-    last = ALIVE.replace(b"host", b"connection: close\r\nhost")
     async with served() as server:
         for framing, (body, size) in forms.items():
             head = b"POST /a HTTP/1.1\r\nhost: a\r\n" + framing + upgrade + b"\r\n"
             whole = head + body
             cuts = [whole, head, whole[: len(head) + 1], whole[:-1], whole[:9]]
             for parts in ([cut, whole[len(cut) :]] for cut in cuts):
-                answer = await server.exchanged(*parts, whole, last)
+                answer = await server.exchanged(*parts, whole, LAST)
                 assert answer.count(b"200 OK") == 3, (framing, parts[0][-20:])
                 assert answer.count(b"\r\n\r\n%d" % size) >= 2
 
@@ -316,7 +315,7 @@ async def test_new_connection_replaces_the_one_that_waited_longest() -> None:
         for _, writer in held[30:]:
             writer.write(b"GET / HTTP/1.1\r\nhost: ")
         for _ in range(20):
-            answer = await server.exchanged(ALIVE.replace(b"host", b"connection: close\r\nhost"))
+            answer = await server.exchanged(LAST)
             assert status_of(answer) == 200
         assert server.connections <= 21
         assert server.closed("limit") >= 40
@@ -337,8 +336,7 @@ async def test_rest_of_a_refused_body_is_read_up_to_a_limit() -> None:
         assert server.closed("body") == 1
     small = b"POST /unread HTTP/1.1\r\ncontent-length: 500000\r\n\r\n" + b"a" * 500_000
     async with served(most_unread_bytes=1_000_000) as server:
-        last = ALIVE.replace(b"host", b"connection: close\r\nhost")
-        assert (await server.exchanged(small, last)).count(b"200 OK") == 2
+        assert (await server.exchanged(small, LAST)).count(b"200 OK") == 2
 
 
 async def test_limits_of_one_request_do_not_add_up_over_a_connection() -> None:

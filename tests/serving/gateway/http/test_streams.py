@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from inference.errors import Overloaded, Unavailable
 from serving.gateway.requests.plan_runner import STREAM_PRIORITY
@@ -345,12 +344,7 @@ async def test_time_to_first_token_and_between_tokens_are_measured(gateway: Gate
     await stream(gateway, "generate", prompts=["one two three", "four"])
     await gateway.http.post("/v1/generate", json={"prompts": "a b c", "stop": "c"})
     await gateway.http.post("/v1/generate", json={"prompts": "a b c"})
-    samples = {
-        (sample.name, sample.labels.get("route")): sample.value
-        for family in text_string_to_metric_families(gateway.exposed)
-        for sample in family.samples
-    }
-    route = "/v1/generate"
+    samples, route = gateway.samples, ("route", "/v1/generate")
     assert samples["triptych_request_time_to_first_token_seconds_count", route] == 2
     assert samples["triptych_request_inter_token_seconds_count", route] == 3 + 1 + 2
     assert samples["triptych_request_inference_duration_seconds_count", route] == 3

@@ -22,7 +22,7 @@ from inference.errors import (
 )
 from serving.gateway.requests import glossaries
 from serving.gateway.requests.glossaries import GlossaryStore
-from tests.serving.gateway.admission.test_keys_and_budgets import entry
+from tests.serving.gateway.admission.test_keys_and_budgets import write_keys
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, error_of, loaded
 from tests.serving.gateway.test_grpc import Front
 from triptych import triptych_pb2 as pb
@@ -159,9 +159,7 @@ async def test_bodies_that_are_no_json_or_too_large(storing: Gateway) -> None:
 
 
 async def test_keys_do_not_see_those_of_others(make_gateway: MakeGateway, tmp_path: Path) -> None:
-    keys = tmp_path / "keys.toml"
-    keys.write_text(entry("alice", "alice-key") + entry("bob", "bob-key"))
-    gateway = make_gateway(api_keys=keys, glossaries=tmp_path / "glossaries")
+    gateway = make_gateway(api_keys=write_keys(tmp_path), glossaries=tmp_path / "glossaries")
     alice, bob = ({"authorization": f"Bearer {name}-key"} for name in ("alice", "bob"))
     assert (await gateway.http.put(PATH, json={"terms": TERMS}, headers=alice)).status_code == 200
     assert (await gateway.http.get("/v1/glossaries", headers=bob)).json() == {"data": []}
@@ -176,9 +174,8 @@ async def test_keys_do_not_see_those_of_others(make_gateway: MakeGateway, tmp_pa
 async def test_keys_do_not_see_those_of_others_over_grpc(
     make_gateway: MakeGateway, tmp_path: Path
 ) -> None:
-    keys = tmp_path / "keys.toml"
-    keys.write_text(entry("alice", "alice-key") + entry("bob", "bob-key"))
-    gateway = make_gateway(grpc_port=0, api_keys=keys, glossaries=tmp_path / "glossaries")
+    settings = {"api_keys": write_keys(tmp_path), "glossaries": tmp_path / "glossaries"}
+    gateway = make_gateway(grpc_port=0, **settings)
     alice, bob = ((("authorization", f"Bearer {name}-key"),) for name in ("alice", "bob"))
     async with Front(gateway) as front:
         stub, name = front.stub, pb.GlossaryName(name="kitchen")

@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -101,6 +102,7 @@ class Caller:
         origin = f"http://{HOST}:{server.port}"
         given = {"image_urls": origin, "image_url_networks": LOOPBACK, **settings}
         self.gateway: Gateway = make(**given)
+        self.server = server
         self.url = f"{origin}/red.png"
         self.origin = origin
         self.names = Names(images_test=[["127.0.0.1"]])
@@ -115,6 +117,11 @@ class Caller:
         good = base64.b64encode(RED).decode()
         response = await self.gateway.http.post("/v1/caption", json={"images": [*urls, good]})
         return response.status_code, response.json()["data"]
+
+    async def refused_answer(self, answer: bytes | Write) -> dict[str, str]:
+        """The error of a URL that the server answers so."""
+        self.server.answers["/odd"] = answer
+        return await self.refused(f"{self.origin}/odd")
 
     async def refused(self, url: str) -> dict[str, str]:
         """The error of one URL, beside an image that is served."""
@@ -134,16 +141,24 @@ async def server() -> AsyncIterator[ImageServer]:
     await started.stop()
 
 
+MakeCaller = Callable[..., Caller]
+
+
 @pytest.fixture
-def caller(make_gateway: MakeGateway, server: ImageServer) -> Caller:
-    return Caller(make_gateway, server)
+def make_caller(make_gateway: MakeGateway, server: ImageServer) -> MakeCaller:
+    return partial(Caller, make_gateway, server)
 
 
-async def test_image_is_fetched(caller: Caller, server: ImageServer) -> None:
+@pytest.fixture
+def caller(make_caller: MakeCaller) -> Caller:
+    return make_caller()
+
+
+async def test_image_is_fetched(caller: Caller) -> None:
     status, items = await caller.caption(caller.url, caller.url.replace("http", "HTTP"))
     assert (status, [item["text"] for item in items]) == (200, ["picture"] * 3)
-    head = server.requests[0]
-    assert f"host: {HOST}:{server.port}\r\n" in head
+    head = caller.server.requests[0]
+    assert f"host: {HOST}:{caller.server.port}\r\n" in head
     for secret in ("authorization", "cookie", "referer"):
         assert secret not in head
 
@@ -171,19 +186,17 @@ ROUTES = {
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_every_route_with_images_takes_urls(
-    caller: Caller, server: ImageServer, route: str
-) -> None:
+async def test_every_route_with_images_takes_urls(caller: Caller, route: str) -> None:
     body, expected = ROUTES[route]
     caller.gateway.service.catalog.put(box_writer())
     text = json.dumps(body).replace("URL", caller.url)
     headers = {"content-type": "application/json"}
     response = await caller.gateway.post(route, content=text, headers=headers)
     assert expected in response.text
-    assert len(server.requests) == 1
+    assert len(caller.server.requests) == 1
 
 
-async def test_url_in_a_form_and_of_a_stream(caller: Caller, server: ImageServer) -> None:
+async def test_url_in_a_form_and_of_a_stream(caller: Caller) -> None:
     form = await caller.gateway.http.post(
         "/v1/caption", files=[("images", (None, caller.url)), ("num_beams", (None, "1"))]
     )
@@ -191,7 +204,7 @@ async def test_url_in_a_form_and_of_a_stream(caller: Caller, server: ImageServer
     body = {"images": [caller.url], "stream": True, "num_beams": 1}
     stream = await caller.gateway.http.post("/v1/caption", json=body)
     assert "picture" in stream.text
-    assert len(server.requests) == 2
+    assert len(caller.server.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -202,24 +215,22 @@ async def test_url_in_a_form_and_of_a_stream(caller: Caller, server: ImageServer
     ],
 )
 async def test_listed_host_with_an_internal_address_is_refused(
-    make_gateway: MakeGateway, server: ImageServer, addresses: list[str]
+    make_caller: MakeCaller, addresses: list[str]
 ) -> None:
-    caller = Caller(make_gateway, server, image_url_networks="")
+    caller = make_caller(image_url_networks="")
     caller.use(Names(images_test=[addresses]))
     error = await caller.refused(caller.url)
     assert "no public address" in error["message"]
-    assert not server.requests
+    assert not caller.server.requests
 
 
-async def test_name_that_changes_after_the_check_gains_nothing(
-    caller: Caller, server: ImageServer
-) -> None:
+async def test_name_that_changes_after_the_check_gains_nothing(caller: Caller) -> None:
     """DNS rebinding: there is one look, and the connection goes to what it returned."""
     caller.use(Names(images_test=[["127.0.0.1"], ["10.0.0.1"]]))
     status, items = await caller.caption(caller.url)
     assert (status, items[0]["text"]) == (200, "picture")
     assert caller.names.looks == [HOST]
-    assert len(server.requests) == 1
+    assert len(caller.server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -230,10 +241,8 @@ async def test_name_that_changes_after_the_check_gains_nothing(
         *("xn--bcher-kva.test", "evilimages.test"),
     ],
 )
-async def test_host_that_is_not_listed_is_refused(
-    caller: Caller, server: ImageServer, host: str
-) -> None:
-    error = await caller.refused(f"http://{host}:{server.port}/red.png")
+async def test_host_that_is_not_listed_is_refused(caller: Caller, host: str) -> None:
+    error = await caller.refused(f"http://{host}:{caller.server.port}/red.png")
     assert "not fetched from this host" in error["message"]
     assert not caller.names.looks
 
@@ -257,10 +266,10 @@ async def test_other_port_and_scheme_are_refused(caller: Caller) -> None:
         "http://0177.0.0.1/",
     ],
 )
-async def test_malformed_url_is_refused(caller: Caller, server: ImageServer, url: str) -> None:
-    error = await caller.refused(url.replace("PORT", str(server.port)))
+async def test_malformed_url_is_refused(caller: Caller, url: str) -> None:
+    error = await caller.refused(url.replace("PORT", str(caller.server.port)))
     assert error["type"] == "invalid_request"
-    assert not server.requests
+    assert not caller.server.requests
 
 
 @pytest.mark.parametrize("other", ["file:///etc/passwd", "ftp://images.test/a", "gopher://x/"])
@@ -268,17 +277,17 @@ async def test_other_schemes_are_no_urls(caller: Caller, other: str) -> None:
     assert (await caller.refused(other))["type"] == "unsupported_image"
 
 
-async def test_credentials_are_refused(caller: Caller, server: ImageServer) -> None:
+async def test_credentials_are_refused(caller: Caller) -> None:
     for user in ("user:secret@", "user@", "evil.test@"):
         error = await caller.refused(caller.url.replace("//", f"//{user}"))
         assert "credentials" in error["message"]
-    assert not server.requests
+    assert not caller.server.requests
 
 
-async def test_redirects_are_followed_a_few_times(caller: Caller, server: ImageServer) -> None:
+async def test_redirects_are_followed_a_few_times(caller: Caller) -> None:
     for number in range(5):
         target = f"/{number - 1}" if number else "/red.png"
-        server.answers[f"/{number}"] = http(status="302 Found", location=target)
+        caller.server.answers[f"/{number}"] = http(status="302 Found", location=target)
     _, items = await caller.caption(f"{caller.origin}/{MAX_REDIRECTS - 1}")
     assert items[0]["text"] == "picture"
     error = await caller.refused(f"{caller.origin}/{MAX_REDIRECTS}")
@@ -297,35 +306,31 @@ async def test_redirects_are_followed_a_few_times(caller: Caller, server: ImageS
         "ftp://images.test/",
     ],
 )
-async def test_redirect_is_checked_again(caller: Caller, server: ImageServer, target: str) -> None:
-    location = target.replace("PORT", str(server.port))
-    server.answers["/away"] = http(status="302 Found", location=location)
-    error = await caller.refused(f"{caller.origin}/away")
+async def test_redirect_is_checked_again(caller: Caller, target: str) -> None:
+    location = target.replace("PORT", str(caller.server.port))
+    error = await caller.refused_answer(http(status="302 Found", location=location))
     assert error["type"] == "invalid_request"
-    assert len(server.requests) == 1
+    assert len(caller.server.requests) == 1
 
 
 async def test_redirect_to_the_same_name_is_resolved_and_checked_again(
-    make_gateway: MakeGateway, server: ImageServer
+    make_caller: MakeCaller,
 ) -> None:
-    caller = Caller(make_gateway, server)
+    caller = make_caller()
     caller.use(Names(images_test=[["127.0.0.1"], ["10.0.0.1"]]))
-    server.answers["/away"] = http(status="302 Found", location="/red.png")
-    assert "no public address" in (await caller.refused(f"{caller.origin}/away"))["message"]
-    assert len(server.requests) == 1
+    error = await caller.refused_answer(http(status="302 Found", location="/red.png"))
+    assert "no public address" in error["message"]
+    assert len(caller.server.requests) == 1
 
 
-async def test_declared_size_over_the_limit_is_refused_unread(
-    make_gateway: MakeGateway, server: ImageServer
-) -> None:
-    caller = Caller(make_gateway, server, payload_limit=20_000)
-    server.answers["/big"] = http(b"", content_length="1000000000")
-    error = await caller.refused(f"{caller.origin}/big")
+async def test_declared_size_over_the_limit_is_refused_unread(make_caller: MakeCaller) -> None:
+    caller = make_caller(payload_limit=20_000)
+    error = await caller.refused_answer(http(b"", content_length="1000000000"))
     assert error["type"] == "payload_too_large"
 
 
-async def test_endless_body_is_cut_off(make_gateway: MakeGateway, server: ImageServer) -> None:
-    caller = Caller(make_gateway, server, payload_limit=20_000)
+async def test_endless_body_is_cut_off(make_caller: MakeCaller) -> None:
+    caller = make_caller(payload_limit=20_000)
 
     async def endless(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\n\r\n")
@@ -333,27 +338,22 @@ async def test_endless_body_is_cut_off(make_gateway: MakeGateway, server: ImageS
             writer.write(b"x" * 10_000)
             await writer.drain()
 
-    server.answers["/endless"] = endless
-    error = await caller.refused(f"{caller.origin}/endless")
+    error = await caller.refused_answer(endless)
     assert error["type"] == "payload_too_large"
-    await server.closed.wait()
+    await caller.server.closed.wait()
 
 
-async def test_images_of_a_request_share_the_limit(
-    make_gateway: MakeGateway, server: ImageServer
-) -> None:
-    caller = Caller(make_gateway, server, payload_limit=20_000)
-    server.answers["/part"] = http(b"x" * 9_000)
+async def test_images_of_a_request_share_the_limit(make_caller: MakeCaller) -> None:
+    caller = make_caller(payload_limit=20_000)
+    caller.server.answers["/part"] = http(b"x" * 9_000)
     _, items = await caller.caption(*[f"{caller.origin}/part"] * 3)
     kinds = [item["error"]["type"] for item in items[:3]]
     assert "payload_too_large" in kinds
 
 
 @pytest.mark.parametrize("pause", ["before the head", "within the body", "a byte at a time"])
-async def test_slow_server_ends_at_the_time_limit(
-    make_gateway: MakeGateway, server: ImageServer, pause: str
-) -> None:
-    caller = Caller(make_gateway, server, image_url_timeout=0.3)
+async def test_slow_server_ends_at_the_time_limit(make_caller: MakeCaller, pause: str) -> None:
+    caller = make_caller(image_url_timeout=0.3)
 
     async def slow(writer: asyncio.StreamWriter) -> None:
         if pause != "before the head":
@@ -362,19 +362,16 @@ async def test_slow_server_ends_at_the_time_limit(
             writer.write(b"x")
             await asyncio.sleep(0.01)
 
-    server.answers["/slow"] = slow
-    error = await caller.refused(f"{caller.origin}/slow")
+    error = await caller.refused_answer(slow)
     assert "within 0.3 s" in error["message"]
-    await server.closed.wait()
+    await caller.server.closed.wait()
 
 
-async def test_slow_server_does_not_outlast_its_request(
-    caller: Caller, server: ImageServer
-) -> None:
+async def test_slow_server_does_not_outlast_its_request(caller: Caller) -> None:
     async def silent(writer: asyncio.StreamWriter) -> None:
         pass
 
-    server.answers["/silent"] = silent
+    caller.server.answers["/silent"] = silent
     await caller.gateway.post(
         "/v1/caption",
         json={"images": [f"{caller.origin}/silent"]},
@@ -401,21 +398,18 @@ async def test_slow_server_does_not_outlast_its_request(
     ],
 )
 async def test_what_is_not_a_whole_image_is_an_error_of_its_item(
-    caller: Caller, server: ImageServer, answer: bytes, kind: str
+    caller: Caller, answer: bytes, kind: str
 ) -> None:
-    server.answers["/odd"] = answer
-    assert (await caller.refused(f"{caller.origin}/odd"))["type"] == kind
+    assert (await caller.refused_answer(answer))["type"] == kind
 
 
-async def test_pixels_are_limited_as_in_uploads(
-    make_gateway: MakeGateway, server: ImageServer
-) -> None:
-    caller = Caller(make_gateway, server, max_image_pixels=1)
+async def test_pixels_are_limited_as_in_uploads(make_caller: MakeCaller) -> None:
+    caller = make_caller(max_image_pixels=1)
     await caller.gateway.post("/v1/caption", json={"images": [caller.url]}, status=413)
 
 
-async def test_server_that_is_down(caller: Caller, server: ImageServer) -> None:
-    await server.stop()
+async def test_server_that_is_down(caller: Caller) -> None:
+    await caller.server.stop()
     assert "could not be reached" in (await caller.refused(caller.url))["message"]
 
 
@@ -429,12 +423,10 @@ async def test_proxies_of_the_environment_are_not_used(
     assert items[0]["text"] == "picture"
 
 
-async def test_too_many_images_are_refused_before_any_is_fetched(
-    make_gateway: MakeGateway, server: ImageServer
-) -> None:
-    caller = Caller(make_gateway, server, max_client_batch_size=2)
+async def test_too_many_images_are_refused_before_any_is_fetched(make_caller: MakeCaller) -> None:
+    caller = make_caller(max_client_batch_size=2)
     await caller.gateway.post("/v1/caption", json={"images": [caller.url] * 3}, status=422)
-    assert not server.requests
+    assert not caller.server.requests
 
 
 async def test_url_is_not_logged(caller: Caller, caplog: pytest.LogCaptureFixture) -> None:

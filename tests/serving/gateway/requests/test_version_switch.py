@@ -152,14 +152,21 @@ def as_version(version: int) -> LoadedModel:
     return served(two_towers().model_copy(update={"version": version}), WordTokenizer())
 
 
-class Triton:
-    """The version that a Triton serves of each model."""
+class Following:
+    """A catalog that follows which versions a Triton serves of a repository."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.served: dict[str, int] = {}
+        self.catalog = load_catalog(Repository(folder))
+        self.follower = VersionFollower(Repository(folder), self.catalog, self._version)
 
-    async def version(self, name: str) -> int | None:
+    async def _version(self, name: str) -> int | None:
         return self.served.get(name)
+
+    async def update(self) -> list[tuple[str, int, list[int]]]:
+        """What is listed then."""
+        await self.follower.update()
+        return versions(self.catalog)
 
 
 def versions(catalog: Catalog) -> list[tuple[str, int, list[int]]]:
@@ -167,49 +174,41 @@ def versions(catalog: Catalog) -> list[tuple[str, int, list[int]]]:
 
 
 async def test_catalog_follows_triton_not_the_repository(tmp_path: Path) -> None:
-    triton, catalog = Triton(), load_catalog(Repository(tmp_path))
-    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
-    await follower.update()
-    assert versions(catalog) == []
+    following = Following(tmp_path)
+    assert await following.update() == []
     publish_version(tmp_path)
-    await follower.update()
-    assert versions(catalog) == [], "it is not loaded yet"
-    triton.served["speaker"] = 1
-    await follower.update()
-    assert versions(catalog) == [("speaker", 1, [1])]
+    assert await following.update() == [], "it is not loaded yet"
+    following.served["speaker"] = 1
+    assert await following.update() == [("speaker", 1, [1])]
     publish_version(tmp_path)
-    await follower.update()
-    assert versions(catalog) == [("speaker", 1, [2, 1])]
-    triton.served["speaker"] = 2
-    await follower.update()
-    assert versions(catalog) == [("speaker", 2, [2, 1])]
-    triton.served.clear()
-    await follower.update()
-    assert versions(catalog) == [("speaker", 2, [2, 1])], "Triton restarts"
+    assert await following.update() == [("speaker", 1, [2, 1])]
+    following.served["speaker"] = 2
+    assert await following.update() == [("speaker", 2, [2, 1])]
+    following.served.clear()
+    assert await following.update() == [("speaker", 2, [2, 1])], "Triton restarts"
 
 
 async def test_unreadable_version_is_logged_once_and_followed_when_it_can_be_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish_version(tmp_path)
-    triton, catalog = Triton(), load_catalog(Repository(tmp_path))
-    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
+    following = Following(tmp_path)
     publish_version(tmp_path)
     tokenizer = tmp_path / "speaker" / "2" / "tokenizer.json"
     whole = tokenizer.read_bytes()
     tokenizer.write_bytes(whole[:40])
-    triton.served["speaker"] = 2
+    following.served["speaker"] = 2
     with caplog.at_level(logging.ERROR):
-        await follower.update()
-        await follower.update()
+        await following.update()
+        await following.update()
     [line] = [record.message for record in caplog.records if record.levelno == logging.ERROR]
     assert "cannot serve speaker version 2" in line
-    assert catalog.version("speaker") == 1
+    assert following.catalog.version("speaker") == 1
     tokenizer.write_bytes(whole)
-    await follower._update_versions()
-    assert catalog.version("speaker") == 1, "it is read again with the repository only"
-    await follower.update()
-    assert catalog.version("speaker") == 2
+    await following.follower._update_versions()
+    assert following.catalog.version("speaker") == 1, "it is read again with the repository only"
+    await following.update()
+    assert following.catalog.version("speaker") == 2
 
 
 @pytest.mark.parametrize(
@@ -219,45 +218,41 @@ async def test_a_version_that_fails_to_load_leaves_the_others_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     publish_version(tmp_path)
-    triton, catalog = Triton(), load_catalog(Repository(tmp_path))
-    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
-    triton.served["speaker"] = triton.served["absent"] = 1
-    catalog.remove("speaker")
+    following = Following(tmp_path)
+    following.served["speaker"] = following.served["absent"] = 1
+    following.catalog.remove("speaker")
 
     def fail(bundle: object) -> None:
         raise failure
 
     with monkeypatch.context() as patch:
         patch.setattr("serving.load_model.load_tokenizer", fail)
-        await follower.update()
+        await following.update()
         assert versions(load_catalog(Repository(tmp_path))) == [], "it is skipped at the start"
-    assert versions(catalog) == []
-    await follower.update()
-    assert versions(catalog) == [("speaker", 1, [1])]
+    assert versions(following.catalog) == []
+    assert await following.update() == [("speaker", 1, [1])]
 
 
 async def test_model_that_is_refused_is_listed_with_its_reason_and_answers_no_more(
     tmp_path: Path,
 ) -> None:
     publish_version(tmp_path)
-    triton, catalog = Triton(), load_catalog(Repository(tmp_path))
-    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
+    following = Following(tmp_path)
     record = ServedVersions(tmp_path / "served.json")
     refusal = Refusal(version=1, reason="speaker version 1 fails its self-check")
     record.set_refused({"speaker": refusal.model_copy(update={"instead": 1})})
-    await follower.update()
-    assert versions(catalog) == [("speaker", 1, [1])], "Triton restarts with the one that answers"
+    assert await following.update() == [("speaker", 1, [1])], (
+        "Triton restarts with the one that answers"
+    )
     record.set_refused({"speaker": refusal})
-    await follower.update()
-    assert versions(catalog) == []
-    assert catalog.problem == refusal.reason
-    [row] = catalog.listing().refused
+    assert await following.update() == []
+    assert following.catalog.problem == refusal.reason
+    [row] = following.catalog.listing().refused
     assert (row.id, row.version, row.reason) == ("speaker", 1, refusal.reason)
     record.set_refused({})
-    triton.served["speaker"] = 1
-    await follower.update()
-    assert versions(catalog) == [("speaker", 1, [1])]
-    assert catalog.listing().refused == []
+    following.served["speaker"] = 1
+    assert await following.update() == [("speaker", 1, [1])]
+    assert following.catalog.listing().refused == []
 
 
 CHAT = TASKS["chat"]

@@ -36,11 +36,7 @@ from triptych.triptych_pb2_grpc import TriptychStub
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A repository with one bundle that can be read (its graphs are never run here)."""
-    folder = tmp_path / "tiny-translate" / "3"
-    folder.mkdir(parents=True)
-    spec = byte_level(folder)
-    (folder / MANIFEST).write_text(manifest("translate", tokenizer=spec).model_dump_json())
-    (folder / "step.onnx").touch()
+    publish_version(tmp_path, 3)
     return tmp_path
 
 

@@ -30,13 +30,13 @@ from tests.serving.gateway.server.worker_programs import KEYS
 from tests.serving.triton.tiny import wait_until
 from tests.serving.waiting import until
 
-STANDING_IN = (sys.executable, "-m", "tests.serving.gateway.server.worker_programs")
+PROGRAM = (sys.executable, "-m", "tests.serving.gateway.server.worker_programs")
 ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(autouse=True)
 def _short_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(worker_process, "_PROGRAM", STANDING_IN)
+    monkeypatch.setattr(worker_process, "_PROGRAM", PROGRAM)
     monkeypatch.setattr(worker_process, "STACKS_S", 0.05)
     monkeypatch.setattr(supervisor, "_POLL_S", 0.05)
     monkeypatch.setattr(supervisor, "_FIRST_DELAY_S", 0.01)
@@ -52,15 +52,15 @@ def behave(behaviour: str) -> None:
 
 
 class Running:
-    """A supervisor of two workers on this event loop."""
+    """A supervisor of two workers on this event loop, in the current folder."""
 
-    def __init__(self, tmp_path: Path, grace_s: float) -> None:
+    def __init__(self, grace_s: float) -> None:
         settings = GatewaySettings(
             workers=2, api_key="secret", graceful_termination_timeout=grace_s
         )
         self.sockets = (socket.create_server(("127.0.0.1", 0)), socket.socket())
         self.sockets[1].bind(("127.0.0.1", 0))
-        folder = tmp_path / "run"
+        folder = Path("run").absolute()
         folder.mkdir()
         self.supervisor = Supervisor(settings, RunFolder(folder), *self.sockets)
         self.segment = self.supervisor._segment
@@ -79,8 +79,8 @@ class Running:
 
 
 @asynccontextmanager
-async def running(tmp_path: Path, grace_s: float = 5) -> AsyncIterator[Running]:
-    started = Running(tmp_path, grace_s)
+async def running(grace_s: float = 5) -> AsyncIterator[Running]:
+    started = Running(grace_s)
     try:
         yield started
     finally:
@@ -95,9 +95,9 @@ async def running(tmp_path: Path, grace_s: float = 5) -> AsyncIterator[Running]:
 
 
 async def test_worker_that_dies_is_replaced_and_frees_its_share(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with running(tmp_path) as both:
+    async with running() as both:
         before = await both.serving()
         await both.until(lambda: both.segment.total(Field.REQUESTS) == 10)
         os.kill(before[1], signal.SIGKILL)
@@ -111,10 +111,10 @@ async def test_worker_that_dies_is_replaced_and_frees_its_share(
 
 
 async def test_worker_that_hangs_is_killed_after_it_wrote_its_stacks(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     behave("hangs")
-    async with running(tmp_path) as both:
+    async with running() as both:
         before = await both.serving()
         await both.until(lambda: before[1] not in both.pids())
         behave("serves")
@@ -123,17 +123,17 @@ async def test_worker_that_hangs_is_killed_after_it_wrote_its_stacks(
     assert "stacks of 1" in capfd.readouterr().err
 
 
-async def test_what_prevents_a_start_ends_the_supervisor(tmp_path: Path) -> None:
+async def test_what_prevents_a_start_ends_the_supervisor() -> None:
     behave("fails")
-    async with running(tmp_path) as both:
+    async with running() as both:
         assert await both.task == 1
 
 
 async def test_workers_that_fail_repeatedly_end_the_supervisor(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "MOST_FAILURES", 2)
-    async with running(tmp_path) as both:
+    async with running() as both:
         pids = await both.serving()
         behave("fails")
         for pid in pids:
@@ -146,10 +146,10 @@ async def test_workers_that_fail_repeatedly_end_the_supervisor(
 
 @pytest.mark.full
 async def test_one_worker_that_fails_repeatedly_does_not_end_the_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "MOST_FAILURES", 2)
-    async with running(tmp_path) as both:
+    async with running() as both:
         pids = await both.serving()
         behave("fails")
         os.kill(pids[1], signal.SIGKILL)
@@ -160,11 +160,9 @@ async def test_one_worker_that_fails_repeatedly_does_not_end_the_other(
     assert both.task.result() == 0
 
 
-async def test_second_signal_reaches_all_workers(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_second_signal_reaches_all_workers(capfd: pytest.CaptureFixture[str]) -> None:
     behave("busy")
-    async with running(tmp_path) as both:
+    async with running() as both:
         await both.serving()
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(0.3)
@@ -176,11 +174,9 @@ async def test_second_signal_reaches_all_workers(
 
 
 @pytest.mark.full
-async def test_worker_that_does_not_end_is_killed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_worker_that_does_not_end_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     behave("busy")
-    async with running(tmp_path, grace_s=0) as both:
+    async with running(grace_s=0) as both:
         await both.serving()
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(10):
@@ -189,10 +185,8 @@ async def test_worker_that_does_not_end_is_killed(
 
 
 @pytest.mark.full
-async def test_stacks_of_all_workers_are_written(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path) as both:
+async def test_stacks_of_all_workers_are_written(capfd: pytest.CaptureFixture[str]) -> None:
+    async with running() as both:
         await both.serving()
         os.kill(os.getpid(), signal.SIGUSR2)
         await asyncio.sleep(0.3)
@@ -237,7 +231,6 @@ def test_more_workers_than_cores_is_a_warning(
 
 
 LIMIT = 5
-PROGRAM = (sys.executable, "-m", "tests.serving.gateway.server.worker_programs")
 ALICE = ApiKey(name="alice", sha256="0" * 64, max_concurrent_requests=2, max_concurrent_tokens=10)
 
 

@@ -101,6 +101,12 @@ class Stack:
 
         return asyncio.ensure_future(outcome())
 
+    async def begin(self, *calls: InferCall) -> list[asyncio.Task[Outcome]]:
+        """Calls that have been sent, or wait for others."""
+        begun = [self.submit(call) for call in calls]
+        await settled()
+        return begun
+
     def metric(self, name: str) -> float | None:
         return self.metrics.registry.get_sample_value(name, {"model": "m"})
 
@@ -165,12 +171,9 @@ async def test_by_default_one_call_more_than_the_model_has_instances_is_in_fligh
 
 async def test_calls_wait_while_the_model_is_busy_and_then_share_one() -> None:
     async with stack(max_calls=2) as made:
-        first = made.submit(call(1))
-        await settled()
-        second = made.submit(call(2))
-        await settled()
-        later = [made.submit(call(n)) for n in (3, 4, 5)]
-        await settled()
+        [first] = await made.begin(call(1))
+        [second] = await made.begin(call(2))
+        later = await made.begin(*(call(n) for n in (3, 4, 5)))
         assert (len(made.model.calls), made.batcher.waiting) == (2, 3)
         made.model.release(1)
         assert rows(await second) == [4]
@@ -199,10 +202,8 @@ async def test_calls_wait_while_the_model_is_busy_and_then_share_one() -> None:
 )
 async def test_only_calls_of_one_form_are_joined(other: InferCall) -> None:
     async with stack() as made:
-        running = made.submit(call(1))
-        await settled()
-        waiting = [made.submit(each) for each in (call(3), other, call(4))]
-        await settled()
+        [running] = await made.begin(call(1))
+        waiting = await made.begin(call(3), other, call(4))
         made.model.release_all()
         await asyncio.gather(running, *waiting)
         assert [made.model.firsts(n) for n in range(3)] == [[1], [3, 4], [2]]
@@ -210,8 +211,7 @@ async def test_only_calls_of_one_form_are_joined(other: InferCall) -> None:
 
 async def test_versions_and_models_are_independent() -> None:
     async with stack() as made:
-        old, new = made.submit(call(1)), made.submit(call(2, version=2))
-        await settled()
+        old, new = await made.begin(call(1), call(2, version=2))
         assert [each.version for each in made.model.calls] == [1, 2]
         made.model.release_all()
         assert [rows(await old), rows(await new)] == [[2], [4]]
@@ -219,11 +219,9 @@ async def test_versions_and_models_are_independent() -> None:
 
 async def test_bucket_of_the_oldest_call_goes_first() -> None:
     async with stack() as made:
-        running = made.submit(call(1))
-        await settled()
+        [running] = await made.begin(call(1))
         rare = made.submit(call(50, width=16))
-        others = [made.submit(call(n)) for n in range(2, 6)]
-        await settled()
+        others = await made.begin(*(call(n) for n in range(2, 6)))
         made.model.release(0)
         await settled()
         assert made.model.firsts(1) == [50]
@@ -249,19 +247,15 @@ async def test_rare_bucket_does_not_starve_behind_a_steady_one() -> None:
 
 async def test_joined_call_is_within_rows_and_tokens() -> None:
     async with stack(max_tokens=8 * 4) as made:
-        running = made.submit(call(1))
-        await settled()
-        waiting = [made.submit(call(*range(10, 10 + n))) for n in (1, 2, 2, 9, 1)]
-        await settled()
+        [running] = await made.begin(call(1))
+        waiting = await made.begin(*(call(*range(10, 10 + n)) for n in (1, 2, 2, 9, 1)))
         made.model.release_all()
         await asyncio.gather(running, *waiting)
         # 3 rows and 2 more would be 40 tokens; nine rows are too many and still sent, alone.
         assert [each.rows for each in made.model.calls] == [1, 3, 2, 9, 1]
     async with stack(max_tokens=10**6) as made:
-        running = made.submit(call(1))
-        await settled()
-        waiting = [made.submit(call(*[n] * 8)) for n in range(9)]
-        await settled()
+        [running] = await made.begin(call(1))
+        waiting = await made.begin(*(call(*[n] * 8) for n in range(9)))
         made.model.release_all()
         await asyncio.gather(running, *waiting)
         assert [each.rows for each in made.model.calls] == [1, MAX_ROWS, 8]
@@ -282,10 +276,8 @@ async def test_tokens_of_images_are_their_patches() -> None:
 
 async def test_cancelled_caller_leaves_the_queue() -> None:
     async with stack() as made:
-        running = made.submit(call(1))
-        await settled()
-        leaving, staying = made.submit(call(2)), made.submit(call(3))
-        await settled()
+        [running] = await made.begin(call(1))
+        leaving, staying = await made.begin(call(2), call(3))
         leaving.cancel()
         await settled()
         assert made.batcher.waiting == 1
@@ -296,8 +288,7 @@ async def test_cancelled_caller_leaves_the_queue() -> None:
 
 async def test_cancelled_caller_does_not_end_the_call_of_others() -> None:
     async with stack() as made:
-        leaving, staying = made.submit(call(1)), made.submit(call(2))
-        await settled()
+        leaving, staying = await made.begin(call(1), call(2))
         assert made.model.firsts(0) == [1, 2]
         leaving.cancel()
         await settled()
@@ -308,10 +299,8 @@ async def test_cancelled_caller_does_not_end_the_call_of_others() -> None:
 
 async def test_call_ends_when_its_last_caller_leaves() -> None:
     async with stack() as made:
-        leaving = [made.submit(call(1)), made.submit(call(2))]
-        await settled()
-        waiting = made.submit(call(3))
-        await settled()
+        leaving = await made.begin(call(1), call(2))
+        [waiting] = await made.begin(call(3))
         for task in leaving:
             task.cancel()
         await settled()
@@ -332,8 +321,7 @@ async def test_deadline_of_one_caller_is_its_own() -> None:
 
 async def test_deadline_while_waiting_drops_the_call() -> None:
     async with stack() as made:
-        running = made.submit(call(1))
-        await settled()
+        [running] = await made.begin(call(1))
         assert isinstance(await made.submit(call(2), timeout_s=0.01), DeadlineExceeded)
         assert made.batcher.waiting == 0
         made.model.release_all()
@@ -357,8 +345,7 @@ async def test_only_the_failing_row_gets_the_error(error: ServingError) -> None:
 async def test_retry_ends_when_its_last_caller_leaves() -> None:
     async with stack() as made:
         made.model.faults[2] = InternalError("broken")
-        first, other = made.submit(call(1)), made.submit(call(2))
-        await settled()
+        first, other = await made.begin(call(1), call(2))
         made.model.release(0)  # the joined call fails
         await settled()
         made.model.release(1)
@@ -406,8 +393,7 @@ async def test_bug_reaches_every_caller() -> None:
 
 async def test_closing_ends_everything() -> None:
     async with stack() as made:
-        running, waiting = made.submit(call(1)), made.submit(call(2, width=16))
-        await settled()
+        running, waiting = await made.begin(call(1), call(2, width=16))
         await made.batcher.close()
         assert isinstance(await running, Unavailable)
         assert isinstance(await waiting, Unavailable)
@@ -518,7 +504,11 @@ class FakeStream:
 
 
 class Streams(list[FakeStream]):
-    """Opens streams and keeps them."""
+    """Opens streams for a pool and keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = StreamPool(self)
 
     def __call__(self, requests, *, metadata=None) -> FakeStream:
         self.append(FakeStream(requests))
@@ -529,70 +519,63 @@ class Streams(list[FakeStream]):
         """Ids of each stream's requests, and whether they abort."""
         return [[(one.id, ABORT in one.parameters) for one in each.sent] for each in self]
 
-    def end(self) -> None:
-        for stream in self:
-            stream.cancel()
+
+@pytest.fixture
+async def streams() -> AsyncIterator[Streams]:
+    opened = Streams()
+    yield opened
+    for stream in opened:
+        stream.cancel()
+    await asyncio.gather(*opened.pool.reading)
 
 
 def request(name: str, version: int = 1) -> ModelInferRequest:
     return ModelInferRequest(model_name="model", model_version=str(version), id=name)
 
 
-async def test_sequences_of_a_version_that_may_be_gone_have_streams_of_their_own() -> None:
-    streams = Streams()
-    pool = StreamPool(streams)
-    pool.begin(request("a"))
-    pool.note_served("model", 2)
+async def test_sequences_of_a_version_that_may_be_gone_have_streams_of_their_own(
+    streams: Streams,
+) -> None:
+    streams.pool.begin(request("a"))
+    streams.pool.note_served("model", 2)
     for name, version in (("b", 1), ("c", 1), ("d", 2), ("e", 2)):
-        pool.begin(request(name, version))
+        streams.pool.begin(request(name, version))
     await settled()
     names = [[name for name, _ in each] for each in streams.sent]
     assert names == [["a", "d", "e"], ["b"], ["c"]]
-    streams.end()
-    await asyncio.gather(*pool.reading)
 
 
-async def test_a_version_that_may_be_gone_gets_no_abort_message() -> None:
-    streams = Streams()
-    pool = StreamPool(streams)
-    first, second = pool.begin(request("a")), pool.begin(request("b"))
+async def test_a_version_that_may_be_gone_gets_no_abort_message(streams: Streams) -> None:
+    first, second = streams.pool.begin(request("a")), streams.pool.begin(request("b"))
     first.abort()
-    pool.note_served("model", 2)
+    streams.pool.note_served("model", 2)
     second.abort()
     await settled()
     assert streams.sent == [[("a", False), ("b", False), ("a", True)]]
-    streams.end()
-    await asyncio.gather(*pool.reading)
 
 
-async def test_stream_is_open_while_it_gets_sequences() -> None:
-    streams = Streams()
-    pool = StreamPool(streams)
-    pool.begin(request("a"))
-    ((stream,),) = pool._streams.values()
+async def test_stream_is_open_while_it_gets_sequences(streams: Streams) -> None:
+    streams.pool.begin(request("a"))
+    ((stream,),) = streams.pool._streams.values()
     for name in ("b", "c"):
         stream._review()
-        pool.begin(request(name))
+        streams.pool.begin(request(name))
     stream._review()
     assert stream.is_open
     stream._review()
     assert not stream.is_open
-    pool.begin(request("d"))
+    streams.pool.begin(request("d"))
     await settled()
     assert [[name for name, _ in each] for each in streams.sent] == [["a", "b", "c"], ["d"]]
-    streams.end()
-    await asyncio.gather(*pool.reading)
 
 
-async def test_stream_of_an_aborted_sequence_that_does_not_end_gets_no_others() -> None:
-    streams = Streams()
-    pool = StreamPool(streams)
-    pool.begin(request("a")).abort()
-    pool.begin(request("b"))
-    ((stream,),) = pool._streams.values()
+async def test_stream_of_an_aborted_sequence_that_does_not_end_gets_no_others(
+    streams: Streams,
+) -> None:
+    streams.pool.begin(request("a")).abort()
+    streams.pool.begin(request("b"))
+    ((stream,),) = streams.pool._streams.values()
     stream._review()
-    pool.begin(request("c"))
+    streams.pool.begin(request("c"))
     await settled()
     assert streams.sent == [[("a", False), ("a", True), ("b", False)], [("c", False)]]
-    streams.end()
-    await asyncio.gather(*pool.reading)
