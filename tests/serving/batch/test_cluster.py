@@ -16,7 +16,7 @@ import pytest
 
 from serving.batch.shards import Input
 from tests.serving.batch.embedder import NAME, job, picture, write_table
-from tests.serving.batch.test_run import contents, run
+from tests.serving.batch.test_run import Runs, contents
 
 pytestmark = pytest.mark.integration
 PARTS = 3
@@ -37,7 +37,7 @@ def undisturbed(
     repository: Path, table: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, bytes]:
     output = tmp_path_factory.mktemp("undisturbed") / "out"
-    run(repository, Input.at(str(table)), output, job(keep=()))
+    Runs(repository, output.parent, Input.at(str(table)), output).run(job(keep=()))
     return contents(output)
 
 
