@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from math import floor
 from typing import Any, Literal
 
@@ -118,7 +117,7 @@ PROCESSORS = {
         None,
         OPENAI,
         steps=RESIZED,
-        resolutions=tuple(product(range(384, 2305, 384), repeat=2)),
+        resolutions=tuple((a, b) for a in range(384, 2305, 384) for b in range(384, 2305, 384)),
     ),
     "Qwen2VL": Processor("exact", 56, None, OPENAI, pixels=(56 * 56, 28 * 28 * 1280)),
     "ConvNext": Processor(  # see `_crop_of_smaller`

@@ -138,12 +138,12 @@ class BertDecoder(TransformerDecoder):
 
 def rename(config: Config, theirs: str, ours: str, model_type: str = "bert") -> dict[str, Entry]:
     """The table below a prefix on either side."""
-    body, head = ("bert", _BERT_HEAD) if model_type == "bert" else ("roberta", _ROBERTA_HEAD)
+    body = "bert" if model_type == "bert" else "roberta"
     table: dict[str, Entry] = {f"{body}.{name}": own for name, own in _BODY.items()}
-    names = _HEAD_NAMES[head]
+    head, dense, norm = _HEADS[body]
     table |= {
-        f"{head}.{names['dense']}": "transform.dense",
-        f"{head}.{names['norm']}": "transform.norm",
+        f"{head}.{dense}": "transform.dense",
+        f"{head}.{norm}": "transform.norm",
         f"{head}.decoder.weight": output_name(is_tied=config.has_tied_output),
         # Tied heads store their bias under either name, or both; of untied ones `bias` is unused.
         f"{head}.decoder.bias": "output_bias",
@@ -152,11 +152,11 @@ def rename(config: Config, theirs: str, ours: str, model_type: str = "bert") -> 
     return Rename(table).prefixed(theirs, ours)
 
 
-_BERT_HEAD, _ROBERTA_HEAD = "cls.predictions", "lm_head"
-_HEAD_NAMES = {
-    _BERT_HEAD: {"dense": "transform.dense", "norm": "transform.LayerNorm"},
-    _ROBERTA_HEAD: {"dense": "dense", "norm": "layer_norm"},
+_HEADS = {
+    "bert": ("cls.predictions", "transform.dense", "transform.LayerNorm"),
+    "roberta": ("lm_head", "dense", "layer_norm"),
 }
+"""Body → its head, and the names of layer and norm in that."""
 _BLOCK = "encoder.layer.*"
 _BODY: Names = {
     "embeddings.word_embeddings": "tokens",
