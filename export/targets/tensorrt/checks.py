@@ -14,15 +14,15 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from export.graphs.external_data import open_graph
 from export.parity.parity_inputs import Feeds
+from export.targets.cuda.assignment import list_counts
 from export.targets.cuda.float32_nodes import RANGES
 from export.targets.cuda.kernels import Kernels
-from export.targets.cuda.signature import CONTRIBUTED, opset_of, value_types
+from export.targets.cuda.signature import CONTRIBUTED, float_type, opset_of, value_types
 from inference.bundle.manifest import Dtype, Graph, Role
 from inference.errors import SetupError
 from inference.saturation import open_cpu_session
 
 LIST = Path(__file__).with_name("operators.json")
-_FLOATS = ("float32", "float16", "bfloat16")
 _REFUSED = {
     "float16": frozenset({"GRU", "LSTM", "RNN"}),
     "bfloat16": frozenset({"GRU", "LSTM", "RNN", "HardSwish"}),
@@ -62,12 +62,12 @@ def check_operators(path: Path, key: str) -> Counter[str]:
             domain = "" if node.domain == "ai.onnx" else node.domain
             if domain or node.op_type not in operators():
                 missing[f"{domain}.{node.op_type}" if domain else node.op_type] += 1
-            floats = [types[name] for name in (*node.output, *node.input) if name in types]
-            found.update([each for each in floats if each in _FLOATS][:1])
+            found.update(float_type(node, types))
     if missing:
-        listed = ", ".join(f"{what} ({count})" for what, count in sorted(missing.items()))
         hint = ": export standard operators" if any(CONTRIBUTED in each for each in missing) else ""
-        raise SetupError(f"TensorRT has no operator for nodes of {key}: {listed}{hint}")
+        raise SetupError(
+            f"TensorRT has no operator for nodes of {key}: {list_counts(missing)}{hint}"
+        )
     return found
 
 
