@@ -66,11 +66,7 @@ def normed_names(layer: str, norm: str, ours: str, kind: str = "convolution") ->
     Args:
         kind: Our name of the layer.
     """
-    return {
-        layer: f"{ours}.{kind}",
-        norm: f"{ours}.norm",
-        f"{norm}.num_batches_tracked": None,
-    }
+    return {layer: f"{ours}.{kind}", norm: f"{ours}.norm", f"{norm}.num_batches_tracked": None}
 
 
 class Rename:

@@ -52,12 +52,7 @@ from export.layers.images.vision import patch_count, patch_grid, prepare_tower
 from export.models.decoders import gemma, llama
 from export.models.dual_encoders import siglip
 from export.models.encoder_decoders import t5gemma
-from export.tokenizer.prompt_images import (
-    check_tokens,
-    image_tokens,
-    prefix_images,
-    text_of_token,
-)
+from export.tokenizer.prompt_images import check_tokens, image_tokens, prefix_images, text_of_token
 from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.errors import CheckpointError
 

@@ -208,9 +208,5 @@ def rename(config: Config) -> Rename:
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = replace(
-    QWEN2_VL,
-    name="qwen3_vl",
-    read_config=read_config,
-    build=Qwen3VL,
-    rename=rename,
+    QWEN2_VL, name="qwen3_vl", read_config=read_config, build=Qwen3VL, rename=rename
 )
