@@ -81,7 +81,7 @@ def signature(operator: str, domain: str, opset: int) -> Signature | None:
         if len(each.allowed_type_strs) == 1
     }
     inputs, outputs = (
-        tuple(_type(fixed.get(port.type_str, port.type_str)) for port in ports)
+        tuple(type_name(fixed.get(port.type_str, port.type_str)) for port in ports)
         for ports in (schema.inputs, schema.outputs)
     )
     return Signature(
@@ -92,7 +92,7 @@ def signature(operator: str, domain: str, opset: int) -> Signature | None:
     )
 
 
-def _type(text: str) -> str:
+def type_name(text: str) -> str:
     """`float32` for `tensor(float)`; a constraint's name as it is."""
     if not text.startswith("tensor("):
         return text
