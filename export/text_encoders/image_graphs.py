@@ -99,7 +99,6 @@ def image_architecture(
     read_config: Callable[[Mapping[str, Any]], ImageHead],
     build: Callable[[Any], ImageModel],
     rename: Callable[[Any], Rename],
-    image_size: Callable[[Any], tuple[int, int]] = lambda config: config.network.image,
     attention: Callable[[ImageModel, ImageSpec], Lowering] | None = None,
 ) -> Architecture:
     """The declaration of an image classifier or encoder: its task follows from `config.head`."""
@@ -111,7 +110,7 @@ def image_architecture(
         rename=rename,
         graphs=image_graphs,
         tokenizer=None,
-        image_size=image_size,
+        image_size=lambda config: config.network.image,
         tasks_of=lambda config: (config.head,),
         attention=attention,
     )
