@@ -12,7 +12,7 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.weight_names import Rename
 from export.tokenizer.tokenizer import languages, special_tokens
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Limits, State
+from inference.bundle.manifest import Graph, Limits, State, Tensor
 from inference.errors import CheckpointError
 
 
@@ -56,6 +56,17 @@ class Lowering:
     is_fused: bool = True
     is_for_cuda: bool = False
     traced_sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def stateless(
+    module: nn.Module, inputs: tuple[Tensor, ...], *outputs: Tensor, **fields: Any
+) -> Lowering:
+    """The one graph of a part of a stateless model.
+
+    Args:
+        fields: Of the `Lowering`.
+    """
+    return Lowering(module, Graph(file="model.onnx", inputs=inputs, outputs=outputs), **fields)
 
 
 @dataclass(frozen=True)

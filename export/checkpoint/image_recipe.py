@@ -32,12 +32,15 @@ LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
 Edges = Literal["exact", "shortest_edge", "fit", "padded"]
 Channels = tuple[float, float, float]
 
-HALF: Channels = (0.5, 0.5, 0.5)
+HALVES: tuple[Channels, Channels] = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 IMAGENET: tuple[Channels, Channels] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 OPENAI: tuple[Channels, Channels] = (
     (0.48145466, 0.4578275, 0.40821073),
     (0.26862954, 0.26130258, 0.27577711),
 )
+RESIZED = (("do_resize", True),)
+UNPADDED = (*RESIZED, ("do_pad", False))
+PADDED = (*RESIZED, ("do_pad", True))
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Processor:
     statistics: tuple[Channels, Channels]
     resample: int = BICUBIC
     enlargement: float = 1.0
-    steps: tuple[tuple[str, bool], ...] = (("do_resize", True), ("do_pad", False))
+    steps: tuple[tuple[str, bool], ...] = UNPADDED
     crops_first: bool = False
     size_name: str | None = None
     longest_edge: int | None = None
@@ -93,9 +96,9 @@ class Processor:
 
 
 PROCESSORS = {
-    "ViT": Processor("exact", 224, None, (HALF, HALF), BILINEAR),
-    "DeiT": Processor("exact", 256, 224, (HALF, HALF)),
-    "Beit": Processor("exact", 224, None, (HALF, HALF)),
+    "ViT": Processor("exact", 224, None, HALVES, BILINEAR),
+    "DeiT": Processor("exact", 256, 224, HALVES),
+    "Beit": Processor("exact", 224, None, HALVES),
     "Segformer": Processor("exact", 512, None, IMAGENET, BILINEAR),
     "Bit": Processor("shortest_edge", 224, 224, OPENAI),  # DINOv2
     **dict.fromkeys(("CLIP", "ChineseCLIP", "Llava"), Processor("shortest_edge", 224, 224, OPENAI)),
@@ -105,7 +108,7 @@ PROCESSORS = {
         224,
         224,
         OPENAI,
-        steps=(("do_resize", True),),
+        steps=RESIZED,
         resolutions=((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)),
     ),
     "LlavaOnevision": Processor(
@@ -113,88 +116,44 @@ PROCESSORS = {
         384,
         None,
         OPENAI,
-        steps=(("do_resize", True),),
+        steps=RESIZED,
         resolutions=tuple((a, b) for a in range(384, 2305, 384) for b in range(384, 2305, 384)),
     ),
     "Qwen2VL": Processor("exact", 56, None, OPENAI, pixels=(56 * 56, 28 * 28 * 1280)),
     "ConvNext": Processor(  # see `_crop_of_smaller`
-        "exact",
-        384,
-        None,
-        (HALF, HALF),
-        steps=(("do_resize", True), ("do_pad", False), ("do_center_crop", False)),
+        "exact", 384, None, HALVES, steps=(*UNPADDED, ("do_center_crop", False))
     ),
-    "EfficientNet": Processor("exact", 346, None, (HALF, HALF)),  # see `_statistics`
+    "EfficientNet": Processor("exact", 346, None, HALVES),  # see `_statistics`
     "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
     "Blip": Processor("exact", 384, None, OPENAI),
     "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
-    "Idefics2": Processor(
-        "exact",
-        378,
-        None,
-        (HALF, HALF),
-        BILINEAR,
-        steps=(("do_resize", True), ("do_pad", True)),
-        bounds=(378, 980),
-    ),
+    "Idefics2": Processor("exact", 378, None, HALVES, BILINEAR, steps=PADDED, bounds=(378, 980)),
     **dict.fromkeys(
         ("Idefics3", "SmolVLM"),
-        Processor(
-            "exact",
-            364,
-            None,
-            (HALF, HALF),
-            LANCZOS,
-            steps=(("do_resize", True),),
-            longest_edge=4 * 364,
-        ),
+        Processor("exact", 364, None, HALVES, LANCZOS, steps=RESIZED, longest_edge=4 * 364),
     ),
-    "Siglip": Processor("exact", 224, None, (HALF, HALF)),
+    "Siglip": Processor("exact", 224, None, HALVES),
     "GotOcr2": Processor("exact", 384, None, OPENAI, has_grids=True),
-    "Mllama": Processor(
-        "exact",
-        224,
-        None,
-        (HALF, HALF),
-        BILINEAR,
-        steps=(("do_resize", True), ("do_pad", True)),
-        has_canvases=True,
-    ),
-    "Gemma3": Processor("exact", 224, None, (HALF, HALF), BILINEAR, scans=True),
+    "Mllama": Processor("exact", 224, None, HALVES, BILINEAR, steps=PADDED, has_canvases=True),
+    "Gemma3": Processor("exact", 224, None, HALVES, BILINEAR, scans=True),
     "OwlViT": Processor("exact", 768, None, OPENAI),
     "Owlv2": Processor(
-        "padded",
-        960,
-        None,
-        OPENAI,
-        BILINEAR,
-        steps=(("do_resize", True), ("do_pad", True), ("do_rescale", True)),
+        "padded", 960, None, OPENAI, BILINEAR, steps=(*PADDED, ("do_rescale", True))
     ),
     "GroundingDino": Processor(
-        "exact",
-        256,
-        None,
-        IMAGENET,
-        BILINEAR,
-        steps=(("do_resize", True),),
-        edges=(800, 1333),
+        "exact", 256, None, IMAGENET, BILINEAR, steps=RESIZED, edges=(800, 1333)
     ),
     "Vilt": Processor(
         "exact",
         256,
         None,
-        (HALF, HALF),
-        steps=(("do_resize", True), ("do_center_crop", False)),
+        HALVES,
+        steps=(*RESIZED, ("do_center_crop", False)),
         edges=(384, 639),
         divisor=32,
     ),
     "Donut": Processor(
-        "fit",
-        (2560, 1920),
-        None,
-        (HALF, HALF),
-        BILINEAR,
-        steps=(("do_resize", True), ("do_thumbnail", True), ("do_pad", True)),
+        "fit", (2560, 1920), None, HALVES, BILINEAR, steps=(*PADDED, ("do_thumbnail", True))
     ),
     "Perceiver": Processor("exact", 224, 256, IMAGENET, crops_first=True),
 }
@@ -279,8 +238,7 @@ def read_pan_and_scan(values: Mapping[str, Any]) -> PanAndScan | None:
     """
     if not values.get("do_pan_and_scan"):
         return None
-    given = {name: value for name, value in values.items() if value is not None}
-    reader = ConfigReader(given, FILE)
+    reader = ConfigReader(values, FILE)
     most = reader.integer("pan_and_scan_max_num_crops", 4)
     if not 0 < most <= MOST_TILES:
         raise CheckpointError(
@@ -368,7 +326,7 @@ def read_rounded_up(values: Mapping[str, Any]) -> ImageSpec:
         CheckpointError: images are not resized; patches of no size, or more of them than are read.
     """
     reader = ConfigReader(values, FILE)
-    processor = Processor("exact", 16, None, (HALF, HALF), BILINEAR)
+    processor = Processor("exact", 16, None, HALVES, BILINEAR)
     reader.refuse_unless(do_resize=True)
     side = reader.integer("patch_size", 16)
     mean, std = _statistics(values, processor)
@@ -581,13 +539,13 @@ def _values(checkpoint: Checkpoint) -> dict[str, Any]:
         CheckpointError: no file has them.
     """
     combined = ConfigReader(checkpoint.json(COMBINED_FILE), COMBINED_FILE)
-    has_section = "image_processor" in combined.given
-    reader = combined.section("image_processor") if has_section else None
-    found = checkpoint.json(FILE) if reader is None else reader.values
-    given = {name: value for name, value in found.items() if value is not None}
-    if not given:
+    if "image_processor" in combined.given:
+        found = combined.section("image_processor").given
+    else:
+        found = ConfigReader(checkpoint.json(FILE)).given
+    if not found:
         raise CheckpointError(f"{checkpoint.folder} has no {FILE}")
-    return given
+    return found
 
 
 def _open_clip_spec(checkpoint: Checkpoint) -> ImageSpec:

@@ -18,12 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
-from export.checkpoint.checkpoint import (
-    CONFIG,
-    OPEN_CLIP_CONFIG,
-    Checkpoint,
-    refusing_malformed,
-)
+from export.checkpoint.checkpoint import CONFIG, OPEN_CLIP_CONFIG, Checkpoint, refusing_malformed
 from export.checkpoint.formats import code_of
 from export.checkpoint.memory import require_memory
 from export.checkpoint.weight_files import tensors_in

@@ -60,13 +60,13 @@ Names = dict[str, Entry]
 """Checkpoint name → ours."""
 
 
-def normed_names(convolution: str, norm: str, ours: str) -> Names:
-    """A convolution and the batch normalisation behind it, whose count of batches is not read."""
-    return {
-        convolution: f"{ours}.convolution",
-        norm: f"{ours}.norm",
-        f"{norm}.num_batches_tracked": None,
-    }
+def normed_names(layer: str, norm: str, ours: str, kind: str = "convolution") -> Names:
+    """A layer and the batch normalisation behind it, whose count of batches is not read.
+
+    Args:
+        kind: Our name of the layer.
+    """
+    return {layer: f"{ours}.{kind}", norm: f"{ours}.norm", f"{norm}.num_batches_tracked": None}
 
 
 class Rename:

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_tokens import encode_each, image_counter
 from export.decoder_graphs.source import LENGTHS, held_state
-from export.decoder_graphs.transformer import cache_states, final_vectors, step_graph
+from export.decoder_graphs.transformer import cache_states, final_vectors, layer_ports, step_graph
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageMask
 from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.vision import pixels_port, traced_sizes
 from inference.bundle.inputs import ImageSpec, PromptImages
-from inference.bundle.manifest import Graph, Role
+from inference.bundle.manifest import Graph
 from inference.bundle.manifest import Tensor as Port
 
 
@@ -189,16 +189,7 @@ def interleaved_graphs(
         admitting: Also makes what the counter holds.
     """
     heads = decoder.heads
-    read = tuple(
-        Port(
-            name=f"image_{kind}_{layer}",
-            dtype="float32",
-            shape=("B", heads.groups, "S", heads.width),
-            role=Role.STATE,
-        )
-        for layer in range(decoder.readers)
-        for kind in ("key", "value")
-    )
+    read = layer_ports(decoder.readers, "image", ("B", heads.groups, "S", heads.width))
     held, grid = (*counter.held, *read), images.grid
     pixels = pixels_port(image, has_many=True, has_sizes=grid is not None)
     admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=held)

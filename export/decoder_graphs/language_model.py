@@ -129,11 +129,7 @@ def language_names(names: Names) -> Names:
 
 
 def image_language_graphs(
-    model: Any,
-    image: ImageSpec | None,
-    *,
-    tile: ImageSpec | None = None,
-    has_blocks: bool = False,
+    model: Any, image: ImageSpec | None, *, tile: ImageSpec | None = None, has_blocks: bool = False
 ) -> Graphs:
     """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place).
 

@@ -12,6 +12,7 @@ attention, C width of a context, V vocabulary, P positions of a tape.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -124,7 +125,10 @@ def recurrent_graphs(
     widths = decoder.state_widths
     held = () if source is None else decoder.held_ports(source)
     lengths: tuple[Port, ...] = (_LENGTHS,) if decoder.tape_widths else ()
-    tapes = [_tape_state(name, width) for name, width in decoder.tape_widths.items()]
+    tapes = [
+        _state(name, "R", 1, "P", width, growth=Growth.APPEND, layout="in_place")
+        for name, width in decoder.tape_widths.items()
+    ]
     emitted: tuple[Port, ...] = ()
     if source is not None and decoder.attention is not None:
         lengths = source.length_ports
@@ -147,7 +151,10 @@ def recurrent_graphs(
         max_tokens_per_call=1,
     )
     lowerings = {"step": Lowering(Step(decoder, len(lengths)), step)}
-    states = [_replaced_state(name, width) for name, width in widths.items()]
+    states = [
+        _state(name, "R", width, growth=Growth.REPLACE, admit_output=f"initial_{name}")
+        for name, width in widths.items()
+    ]
     if source is None or encoder is None:
         bare = (state.model_copy(update={"admit_output": None}) for state in states)
         return Graphs(lowerings, (*bare, *tapes))
@@ -161,25 +168,8 @@ def _port(name: str, *shape: int | str, role: Role = Role.STATE) -> Port:
     return Port(name=name, dtype="float32", shape=shape, role=role)
 
 
-def _tape_state(name: str, width: int) -> State:
+def _state(name: str, *shape: int | str, **fields: Any) -> State:
+    after = f"next_{name}"
     return State(
-        name=name,
-        growth=Growth.APPEND,
-        dtype="float32",
-        shape=("R", 1, "P", width),
-        step_input=name,
-        step_output=f"next_{name}",
-        layout="in_place",
-    )
-
-
-def _replaced_state(name: str, width: int) -> State:
-    return State(
-        name=name,
-        growth=Growth.REPLACE,
-        dtype="float32",
-        shape=("R", width),
-        step_input=name,
-        step_output=f"next_{name}",
-        admit_output=f"initial_{name}",
+        name=name, dtype="float32", shape=shape, step_input=name, step_output=after, **fields
     )

@@ -92,7 +92,7 @@ def prefix_graphs(encoder: nn.Module, decoder: TransformerDecoder, source: Sourc
     assert isinstance(source.positions, int)
     heads = decoder.heads
     shape = ("B", heads.groups, source.positions, heads.cache_width)
-    ports = layer_ports(decoder, "prefix", shape)
+    ports = layer_ports(decoder.layers, "prefix", shape)
     states = tuple(
         state.model_copy(update={"admit_output": port.name, "prefix": source.positions})
         for state, port in zip(cache_states(decoder), ports, strict=True)
@@ -186,19 +186,13 @@ class Step(nn.Module):
         return logits, *(tensor for pair in present for tensor in pair)
 
 
-class AdmitCounted(nn.Module):
+class AdmitCounted(Admit):
     """`admit`: how many positions of a source are read, and what cross-attention reads of them."""
 
-    def __init__(self, encoder: nn.Module, decoder: TransformerDecoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, *source: Tensor) -> tuple[Tensor, ...]:
         """The encoder's inputs → (B, 1), then keys and values of every decoder layer."""
-        vectors, count = self.encoder(*inputs)
-        cross = self.decoder.project_cross_kv(vectors)
-        return count[:, None], *(tensor for pair in cross for tensor in pair)
+        vectors, count = self.encoder(*source)
+        return count[:, None], *(tensor for pair in self.project(vectors) for tensor in pair)
 
 
 class CountedStep(Step):
@@ -317,22 +311,21 @@ def step_graph(
 def cross_ports(decoder: TransformerDecoder, source: Source) -> tuple[Port, ...]:
     """The HOLD tensors that `admit` writes and `step` reads: cross-attention keys and values."""
     heads = decoder.heads
-    return layer_ports(decoder, "cross", ("B", heads.groups, source.positions, heads.width))
+    shape = ("B", heads.groups, source.positions, heads.width)
+    return layer_ports(decoder.layers, "cross", shape)
 
 
 def cache_ports(decoder: TransformerDecoder, tense: str) -> tuple[Port, ...]:
     """The caches before or after a call (`tense`: past or present)."""
     heads = decoder.heads
-    return layer_ports(decoder, tense, ("R", heads.groups, "P", heads.cache_width))
+    return layer_ports(decoder.layers, tense, ("R", heads.groups, "P", heads.cache_width))
 
 
-def layer_ports(
-    decoder: TransformerDecoder, prefix: str, shape: tuple[int | str, ...]
-) -> tuple[Port, ...]:
+def layer_ports(layers: int, prefix: str, shape: tuple[int | str, ...]) -> tuple[Port, ...]:
     """Keys and values of every layer, key before value."""
     return tuple(
         Port(name=f"{prefix}_{kind}_{layer}", dtype="float32", shape=shape, role=Role.STATE)
-        for layer in range(decoder.layers)
+        for layer in range(layers)
         for kind in ("key", "value")
     )
 

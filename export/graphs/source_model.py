@@ -16,12 +16,7 @@ from export.checkpoint.image_recipe import image_spec, limit_pixels
 from export.checkpoint.load_network import load_network
 from export.registry import architecture
 from export.text_encoders.image_graphs import with_attention
-from export.tokenizer.tokenizer import (
-    PAIRS,
-    TokenizerFiles,
-    fast_tokenizer,
-    with_written_tokens,
-)
+from export.tokenizer.tokenizer import PAIRS, TokenizerFiles, fast_tokenizer, with_written_tokens
 from export.tokenizer.tokenizer_json import FAST_FILE, read_file
 from inference.bundle.inputs import INSTRUCTION, ImageSpec, TokenizerSpec
 from inference.errors import CheckpointError

@@ -33,13 +33,6 @@ MAX_IR = 10
 TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5, "M": 4, "N": 9, "I": 8}
 
 _MARK = "port:"
-_DTYPES = {
-    "float32": torch.float32,
-    "int64": torch.int64,
-    "int32": torch.int32,
-    "uint8": torch.uint8,
-    "bool": torch.bool,
-}
 
 
 @runtime_checkable
@@ -113,7 +106,7 @@ def example_inputs(
     return tuple(
         torch.ones(
             [known[size] if isinstance(size, str) else size for size in port.shape],
-            dtype=_DTYPES[port.dtype],
+            dtype=getattr(torch, port.dtype),
         )
         for port in graph.inputs
     )

@@ -181,15 +181,24 @@ class EncoderBlock(Block):
 
 
 def make_encoder_blocks(
-    config: BlockConfig, *, is_norm_first: bool, is_causal: bool = False
+    config: BlockConfig,
+    *,
+    is_norm_first: bool,
+    is_causal: bool = False,
+    behind: MakeNorm = nn.Identity,
 ) -> nn.ModuleList:
-    """Blocks with layer norms, self-attention and MLP of one form."""
+    """Blocks with layer norms, self-attention and MLP of one form.
+
+    Args:
+        behind: As in `EncoderBlock`.
+    """
     return nn.ModuleList(
         EncoderBlock(
             SelfAttention(config.heads, is_causal=is_causal),
             MLP(config.width, config.mlp_width, config.activation),
             partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
             is_norm_first=is_norm_first,
+            behind=behind,
         )
         for _ in range(config.layers)
     )
@@ -267,3 +276,27 @@ class DecoderBlock(Block):
     def cross_weights(self, x: Tensor, cross: KeyValue, source: Tensor | None) -> Tensor:
         """The second sub-layer's attention weights, (R, T, S), mean over heads."""
         return self.cross.weights(self.before(self.cross_norm, x), cross, source)
+
+
+def make_decoder_blocks(
+    config: BlockConfig,
+    *,
+    is_norm_first: bool,
+    has_cross: bool = True,
+    source_width: int | None = None,
+) -> nn.ModuleList:
+    """The decoder's blocks of one form, as `make_encoder_blocks`.
+
+    Args:
+        source_width: As in `CrossAttention`.
+    """
+    return nn.ModuleList(
+        DecoderBlock(
+            CachedAttention(config.heads),
+            MLP(config.width, config.mlp_width, config.activation),
+            partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
+            CrossAttention(config.heads, source_width) if has_cross else None,
+            is_norm_first=is_norm_first,
+        )
+        for _ in range(config.layers)
+    )

@@ -132,10 +132,8 @@ def export(
         )
         _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
-        reason = explain(error, repository)
-        Console(stderr=True, highlight=False).print(
-            f"error: {reason}", markup=False, soft_wrap=True
-        )
+        text = f"error: {explain(error, repository)}"
+        Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
 

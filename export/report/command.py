@@ -106,10 +106,9 @@ def verify(
         if not loaded:
             _write(findings, folder)
     except (SetupError, OSError) as error:
-        reason = explain(error, output or Path("verification"))
-        Console(stderr=True, highlight=False).print(
-            f"error: {reason}", markup=False, soft_wrap=True
-        )
+        place = output or Path("verification")
+        text = f"error: {explain(error, place)}"
+        Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
     verdict = "passed" if findings.has_passed else "FAILED"
     where = "" if loaded else f": {folder / 'report.html'}"

@@ -33,6 +33,7 @@ from export.report.latency import generator_latencies, stateless_latencies
 from export.report.reference import Unrepeatable
 from export.report.rows import Failure, RowsAlone
 from export.targets.cuda.assignment import assign
+from export.targets.cuda.signature import type_name
 from export.targets.instance_config import open_graph
 from export.targets.tensorrt.checks import check_operators
 from export.targets.tensorrt.lowering import check_profiles
@@ -85,18 +86,12 @@ def interface_problem(session: Any, graph: Graph) -> str | None:
         ("inputs", session.get_inputs(), graph.inputs),
         ("outputs", session.get_outputs(), graph.outputs),
     ):
-        have = [(port.name, _dtype(port.type), list(port.shape)) for port in found]
+        have = [(port.name, type_name(port.type), list(port.shape)) for port in found]
         want = [(port.name, port.dtype, list(port.shape)) for port in declared]
         if have != want:
             one = next((pair for pair in zip(have, want, strict=False) if pair[0] != pair[1]), None)
             return f"its {kind} are not the manifest's: {one or (len(have), len(want))}"
     return None
-
-
-def _dtype(name: str) -> str:
-    """ONNX Runtime's `tensor(float)` as the manifest names it."""
-    plain = name.removeprefix("tensor(").removesuffix(")")
-    return {"float": "float32", "double": "float64"}.get(plain, plain)
 
 
 HALF_TOLERANCE = 0.02

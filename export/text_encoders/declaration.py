@@ -14,19 +14,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, Lowering, Section
+from export.architecture import Architecture, Graphs, Lowering, Section, stateless
 from export.checkpoint.checkpoint import SENTENCE_SETTINGS, Checkpoint
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.text_encoders.heads import HeadConfig, HeadKind
 from export.text_encoders.network import TextEncoder, TextModel
 from export.tokenizer.tokenizer import class_token_id, mask_token
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Role
+from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 
 BEST_TOKENS = 100
 """Most tokens that a masked position can return."""
-FILE = "model.onnx"
 
 TEXTS = (
     Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
@@ -102,10 +101,10 @@ def text_graphs(model: TextModel, image: ImageSpec | None = None) -> Graphs:
         key = "pair" if lowerings else "text"
         inputs = _inputs(encoder, takes_pairs=True)
         shape = ("B", len(head.labels))
-        lowerings[key] = _lowering(Pooled(encoder, model.classifier), inputs, _logits(shape))
+        lowerings[key] = stateless(Pooled(encoder, model.classifier), inputs, _logits(shape))
     if head.scores_tokens:
         inputs = _inputs(encoder, takes_pairs=head.kind is HeadKind.ANSWER)
-        lowerings["text"] = _lowering(Tagger(model), inputs, _logits(("B", "T", len(head.labels))))
+        lowerings["text"] = stateless(Tagger(model), inputs, _logits(("B", "T", len(head.labels))))
     suffixes = {"text": "", "pair": "-pair"}
     parts = {part: suffixes[part] for part in lowerings}
     return Graphs(lowerings, parts=parts, source_vocabulary=encoder.tokens.num_embeddings)
@@ -115,13 +114,13 @@ def _embedder(model: TextModel) -> Lowering:
     encoder, pooling = model.encoder, model.pooling
     width = pooling.output_width(encoder.width)
     port = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
-    return _lowering(Pooled(encoder, pooling), _inputs(encoder, takes_pairs=False), port)
+    return stateless(Pooled(encoder, pooling), _inputs(encoder, takes_pairs=False), port)
 
 
 def _mask_filler(model: TextModel) -> Lowering:
     filler = MaskFiller(model)
     best = ("B", "M", filler.best)
-    return _lowering(
+    return stateless(
         filler,
         (*TEXTS, _POSITIONS, _CHOICES),
         Port(name="top_tokens", dtype="int64", shape=best, role=Role.TOP_TOKENS),
@@ -138,10 +137,6 @@ def _inputs(encoder: TextEncoder, *, takes_pairs: bool) -> tuple[Port, ...]:
 
 def _logits(shape: tuple[int | str, ...]) -> Port:
     return Port(name="logits", dtype="float32", shape=shape, role=Role.LOGITS)
-
-
-def _lowering(module: nn.Module, inputs: tuple[Port, ...], *outputs: Port) -> Lowering:
-    return Lowering(module, Graph(file=FILE, inputs=inputs, outputs=outputs))
 
 
 def embed_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from export.architecture import Architecture, Graphs, Lowering, no_section
+from export.architecture import Architecture, Graphs, Lowering, no_section, stateless
 from export.checkpoint.labels import classify_section, labels
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
@@ -19,10 +19,9 @@ from export.layers.images.image_heads import ImageModel
 from export.layers.images.vision import pixels_port, prepare_tower
 from export.layers.rollout import AttentionRollout
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Limits, Role, Tensor
+from inference.bundle.manifest import Limits, Role, Tensor
 from inference.errors import CheckpointError
 
-FILE = "model.onnx"
 Head = Literal["classify", "embed"]
 """What a checkpoint's head computes, by the task that it serves."""
 
@@ -92,8 +91,7 @@ def image_graphs(model: ImageModel, image: ImageSpec | None) -> Graphs:
     role = Role.EMBEDDING if model.head is None else Role.LOGITS
     width = model.output_width
     output = Tensor(name=role.value, dtype="float32", shape=("B", width), role=role)
-    graph = Graph(file=FILE, inputs=(pixels_port(image),), outputs=(output,))
-    return Graphs({"image": Lowering(model, graph)}, parts={"image": ""})
+    return Graphs({"image": stateless(model, (pixels_port(image),), output)}, parts={"image": ""})
 
 
 def image_architecture(
@@ -101,7 +99,6 @@ def image_architecture(
     read_config: Callable[[Mapping[str, Any]], ImageHead],
     build: Callable[[Any], ImageModel],
     rename: Callable[[Any], Rename],
-    image_size: Callable[[Any], tuple[int, int]] = lambda config: config.network.image,
     attention: Callable[[ImageModel, ImageSpec], Lowering] | None = None,
 ) -> Architecture:
     """The declaration of an image classifier or encoder: its task follows from `config.head`."""
@@ -113,7 +110,7 @@ def image_architecture(
         rename=rename,
         graphs=image_graphs,
         tokenizer=None,
-        image_size=image_size,
+        image_size=lambda config: config.network.image,
         tasks_of=lambda config: (config.head,),
         attention=attention,
     )
@@ -162,8 +159,7 @@ def rollout(tower: nn.Module, image: ImageSpec, leading: int = 1) -> Lowering:
     module = AttentionRollout(tower, leading)
     shape = ("B", *module.grid)
     output = Tensor(name="attention", dtype="float32", shape=shape, role=Role.ATTENTION)
-    graph = Graph(file=FILE, inputs=(pixels_port(image),), outputs=(output,))
-    return Lowering(module, graph, is_fused=False)
+    return stateless(module, (pixels_port(image),), output, is_fused=False)
 
 
 def with_attention(

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.image_recipe import COMBINED_FILE
 from export.tokenizer.tokenizer import special_text, special_tokens
 from inference.errors import CheckpointError
 
@@ -51,6 +52,25 @@ def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
     if getattr(network, "begins_behind_images", False):
         found["begin"] = special_text(checkpoint, "bos_token") or ""
     return {"images": found}
+
+
+def check_tokens(
+    checkpoint: Checkpoint, tokens: int, field: str, default: int, whole: str = "a tile"
+) -> None:
+    """Refuses a processor that writes another number of tokens than a tile, or an image, has.
+
+    Args:
+        field: Of the processor's file, and `default` its default.
+
+    Raises:
+        CheckpointError: names both numbers.
+    """
+    processor = checkpoint.json(COMBINED_FILE)
+    given = processor.get(field, default)
+    if processor and given != tokens:
+        raise CheckpointError(
+            f"{COMBINED_FILE}: {field} = {given}, but {whole} has {tokens} tokens by config.json"
+        )
 
 
 def text_of_token(checkpoint: Checkpoint, token_id: int) -> str:

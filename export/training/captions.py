@@ -106,9 +106,8 @@ def build_model(
     config.decoder_start_token_id = config.pad_token_id = config.eos_token_id = end
     model = VisionEncoderDecoderModel(config)
     generation = model.generation_config
-    generation._from_model_config = (
-        False  # without it, loaders treat the file as a copy of config.json
-    )
+    # without it, loaders treat the file as a copy of config.json
+    generation._from_model_config = False
     generation.decoder_start_token_id = generation.bos_token_id = end
     generation.eos_token_id = generation.pad_token_id = end
     generation.max_length = max_tokens

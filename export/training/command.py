@@ -188,10 +188,8 @@ def _report(output: Path) -> Iterator[None]:
     try:
         yield
     except (SetupError, OSError) as error:
-        reason = explain(error, output)
-        Console(stderr=True, highlight=False).print(
-            f"error: {reason}", markup=False, soft_wrap=True
-        )
+        text = f"error: {explain(error, output)}"
+        Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         Console(stderr=True).print(f"interrupted; run again to resume {output}", soft_wrap=True)

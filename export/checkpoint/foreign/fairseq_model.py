@@ -35,12 +35,10 @@ _ACTIVATIONS |= {"gelu_fast": "gelu_new", "tanh": "tanh"}
 _OFFSET = 2
 """Row of the first position: behind the padding token's id."""
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
-_REFUSED: tuple[str, ...] = (
+_REFUSED = (
     "no_token_positional_embeddings",
     "adaptive_input",
     "no_cross_attention",
-)
-_REFUSED += (
     "cross_self_attention",
     "adaptive_softmax_cutoff",
 )

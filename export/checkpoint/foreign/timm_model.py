@@ -22,13 +22,7 @@ from export.checkpoint.foreign import torch_files
 from export.checkpoint.foreign.conversion import CONFIG, TIMM_RECIPE, Conversion, read_object
 from export.checkpoint.weight_files import read_headers, read_tensors
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import (
-    BERT_ATTENTION,
-    VIT_ATTENTION,
-    Names,
-    Rename,
-    WeightLayout,
-)
+from export.config.weight_names import BERT_ATTENTION, VIT_ATTENTION, Names, Rename, WeightLayout
 from inference.errors import CheckpointError
 
 WRAPPER = "timm_wrapper"

@@ -114,8 +114,5 @@ def _cut(bias: Tensor, total: Tensor) -> Tensor:
     """(R, H, T, P) → (R, H, T, total). A plain `Slice`: its size is known only when it runs."""
     start, axis = total.new_zeros(1), total.new_full((1,), 3)
     return ops.symbolic(
-        "::Slice",
-        [bias, start, total.reshape(1), axis],
-        dtype=bias.dtype,
-        shape=bias.shape,
+        "::Slice", [bias, start, total.reshape(1), axis], dtype=bias.dtype, shape=bias.shape
     )

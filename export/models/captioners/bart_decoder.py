@@ -24,6 +24,7 @@ from torch import nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.attention.heads import Heads
+from export.layers.blocks import BlockConfig
 from export.models.encoder_decoders import bart
 from inference.errors import CheckpointError
 
@@ -72,8 +73,13 @@ def read_trocr(reader: ConfigReader) -> bart.Config:
         has_embedding_norm=reader.flag("layernorm_embedding", True),
         has_output_bias=False,
     )
-    layers, mlp_width = reader.layers("decoder_layers", 12), reader.integer("decoder_ffn_dim", 4096)
-    stack = bart.StackConfig(layers, Heads(width, heads), mlp_width)
+    stack = BlockConfig(
+        layers=reader.layers("decoder_layers", 12),
+        heads=Heads(width, heads),
+        mlp_width=reader.integer("decoder_ffn_dim", 4096),
+        activation=reader.activation("activation_function"),
+        norm_epsilon=form.norm_epsilon,
+    )
     own_source = reader.values.get("cross_attention_hidden_size") is not None
     return reader.read(
         bart.Config,

@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Graphs, LimitedByText, Lowering
+from export.architecture import Graphs, LimitedByText, stateless
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import BERT_ATTENTION, Names, bert_block, projections
 from export.layers.images.vision import pixels_port, prepare_tower
@@ -29,7 +29,7 @@ from export.models.vision import vit
 from export.text_encoders.declaration import TEXTS
 from export.text_encoders.heads import HeadConfig, HeadKind
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Role
+from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 
 LABELS = ("no match", "match")
@@ -154,14 +154,10 @@ def graphs(model: Retrieval, image: ImageSpec | None) -> Graphs:
     pixels, width = (pixels_port(image),), model.text_projection.out_features
     embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
     logits = Port(name="logits", dtype="float32", shape=("B", len(LABELS)), role=Role.LOGITS)
-    parts: dict[str, tuple[nn.Module, tuple[Port, ...], Port]] = {
-        "pair": (Pair(model), (*pixels, *TEXTS), logits),
-        "image": (ImageVector(model), pixels, embedding),
-        "text": (TextVector(model), TEXTS, embedding),
-    }
     lowerings = {
-        part: Lowering(module, Graph(file="model.onnx", inputs=inputs, outputs=(output,)))
-        for part, (module, inputs, output) in parts.items()
+        "pair": stateless(Pair(model), (*pixels, *TEXTS), logits),
+        "image": stateless(ImageVector(model), pixels, embedding),
+        "text": stateless(TextVector(model), TEXTS, embedding),
     }
     return Graphs(
         lowerings,

@@ -25,6 +25,7 @@ from export.architecture import Architecture, Graphs, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
+from export.layers.blocks import make_encoder_blocks
 from export.layers.images.convolutions import ConvolutionalEncoder, Convolutions
 from export.models.captioners import captioner_config
 from export.models.encoder_decoders import transformer
@@ -63,7 +64,7 @@ class Encoder(ConvolutionalEncoder):
         width = config.transformer.width
         self.projection = nn.Linear(self.sizes.width, width)
         self.positions = nn.Parameter(torch.zeros(self.sizes.cells, width))
-        self.blocks = transformer.make_encoder_blocks(config.transformer)
+        self.blocks = make_encoder_blocks(config.transformer, is_norm_first=False)
         self.norm = transformer.make_final_norm(config.transformer)
 
     def forward(self, pixels: Tensor) -> Tensor:

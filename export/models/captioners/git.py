@@ -99,8 +99,7 @@ class ImageTower(nn.Module):
         tower = config.image_tower
         self.vit = clip.VisionTransformer(tower, config.image, config.patch)
         self.projection = nn.Sequential(
-            nn.Linear(tower.width, config.width),
-            nn.LayerNorm(config.width, eps=tower.norm_epsilon),
+            nn.Linear(tower.width, config.width), nn.LayerNorm(config.width, eps=tower.norm_epsilon)
         )
 
     def forward(self, pixels: Tensor) -> Tensor:

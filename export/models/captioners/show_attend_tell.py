@@ -166,6 +166,6 @@ ARCHITECTURE = Architecture(
     graphs=graphs,
     image_size=lambda config: config.convolutions.image,
     details=lambda network: {
-        "alignment": AlignmentSpec(over="patches", grid=network.config.convolutions.grid),
+        "alignment": AlignmentSpec(over="patches", grid=network.config.convolutions.grid)
     },
 )

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, Lowering
+from export.architecture import Architecture, Graphs, stateless
 from export.checkpoint.checkpoint import Checkpoint
 from export.layers.attention.windows import Grid
 from export.layers.images.vision import pixels_port, prepare_tower
@@ -43,7 +43,7 @@ from export.models.detectors.grounding_dino_layers import (
 )
 from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Role
+from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 from inference.tasks.detection.grounding import count_places
@@ -153,10 +153,7 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
             f"an image of {image.shape[0]} x {image.shape[1]} has {found} places, "
             f"fewer than num_queries = {model.config.queries}"
         )
-    inputs = (
-        pixels_port(image, has_sizes=True),
-        *TEXTS,
-    )
+    inputs = (pixels_port(image, has_sizes=True), *TEXTS)
     # no grid is one row or column: tracing takes a size of one for a constant
     height, width = (
         max(side, stride) + more
@@ -169,11 +166,8 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
         Port(name="chosen", dtype="int64", shape=("B", queries), role=Role.CHOSEN),
         Port(name="chosen_scores", dtype="float32", shape=("B", queries), role=Role.CHOSEN_SCORES),
     )
-    lowering = Lowering(
-        model,
-        Graph(file="model.onnx", inputs=inputs, outputs=outputs),
-        traced_sizes={"T": 9, "height": height, "width": width},
-    )
+    sizes = {"T": 9, "height": height, "width": width}
+    lowering = stateless(model, inputs, *outputs, traced_sizes=sizes)
     return Graphs(
         lowerings={"detect": lowering},
         parts={"detect": ""},

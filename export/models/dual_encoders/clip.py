@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, LimitedByPositions, LimitedByText, Lowering
+from export.architecture import Architecture, Graphs, LimitedByPositions, LimitedByText, stateless
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
@@ -38,7 +38,7 @@ from export.layers.images.vision import (
 )
 from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Role
+from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 
@@ -304,10 +304,9 @@ def tower_graphs(
     """
     image = prepare_tower(model.image, image)
     embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
-    towers = ("image", model.image, (pixels_port(image),)), ("text", model.text, texts)
     lowerings = {
-        part: Lowering(module, Graph(file="model.onnx", inputs=ports, outputs=(embedding,)))
-        for part, module, ports in towers
+        "image": stateless(model.image, (pixels_port(image),), embedding),
+        "text": stateless(model.text, texts, embedding),
     }
     vocabulary = model.text.tokens.num_embeddings
     return Graphs(lowerings, parts={"image": "", "text": "-text"}, source_vocabulary=vocabulary)

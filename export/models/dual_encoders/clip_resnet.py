@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, normed_names
+from export.config.weight_names import Entry, normed_names, projections
 from export.layers.attention.attention import CrossAttention
 from export.layers.attention.heads import Heads
 from export.layers.images.convolutions import NormedConvolution
@@ -190,10 +190,8 @@ class ResNetTower(FixedSizeTower):
 def names(theirs: str, ours: str) -> dict[str, Entry]:
     """The table of the tower, by the names of CLIP's published code."""
     pooling = f"{ours}.pooling"
-    parts = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "c_proj": "out"}
-    table: dict[str, Entry] = {
-        f"{theirs}.attnpool.{name}": f"{pooling}.attention.{own}" for name, own in parts.items()
-    }
+    attention = "q_proj k_proj v_proj c_proj"
+    table = projections(f"{theirs}.attnpool", f"{pooling}.attention", attention)
     table[f"{theirs}.attnpool.positional_embedding"] = f"{pooling}.positions"
     for number in range(3):
         norm, own = f"{theirs}.bn{number + 1}", f"{ours}.stem.{number}"

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, Lowering, no_section
+from export.architecture import Architecture, Graphs, no_section, stateless
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
@@ -34,7 +34,7 @@ from export.layers.images.vision import PixelNorm, interpolate_grid, patch_grid
 from export.models.dual_encoders import clip
 from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Limits, Role
+from inference.bundle.manifest import Limits, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 
@@ -261,8 +261,7 @@ def graphs(model: CLIPSeg, image: ImageSpec | None) -> Graphs:
     height, wide = rows * _pixels(model, 0), columns * _pixels(model, 1)
     masks = Port(name="masks", dtype="float32", shape=("B", "K", height, wide), role=Role.MASKS)
     given = (*towers.lowerings["image"].graph.inputs, texts)
-    graph = Graph(file="model.onnx", inputs=given, outputs=(masks,))
-    segmenter = Lowering(model.image, graph, traced_sizes={"K": 9})
+    segmenter = stateless(model.image, given, masks, traced_sizes={"K": 9})
     return replace(towers, lowerings={**towers.lowerings, "image": segmenter})
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.config.config_reader import MOST_LAYERS, ConfigReader, key
-from export.config.weight_names import Names, Rename, projections
+from export.config.weight_names import Names, Rename, normed_names, projections
 from export.layers.activation import activation
 from export.layers.attention.attention import CrossAttention
 from export.layers.blocks import MLP, BlockConfig, make_encoder_blocks
@@ -291,9 +291,7 @@ def build(config: Config) -> clip.CLIP:
 
 def _projection_names(theirs: str, ours: str) -> Names:
     return {
-        f"{theirs}.0": f"{ours}.up.linear",
-        f"{theirs}.1": f"{ours}.up.norm",
-        f"{theirs}.1.num_batches_tracked": None,
+        **normed_names(f"{theirs}.0", f"{theirs}.1", f"{ours}.up", "linear"),
         f"{theirs}.3": f"{ours}.down",
     }
 

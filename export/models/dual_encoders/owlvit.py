@@ -29,14 +29,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, Lowering, no_section
+from export.architecture import Architecture, Graphs, no_section, stateless
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.images.vision import patch_grid
 from export.models.dual_encoders import clip
 from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Role
+from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 
@@ -237,7 +237,7 @@ def graphs(model: OwlViT, image: ImageSpec | None) -> Graphs:
         Port(name=name, dtype="float32", shape=("B", model.patches, *last), role=role)
         for name, last, role in found
     )
-    detector = Lowering(model.image, Graph(file="model.onnx", inputs=given, outputs=outputs))
+    detector = stateless(model.image, given, *outputs)
     return replace(towers, lowerings={**towers.lowerings, "image": detector})
 
 

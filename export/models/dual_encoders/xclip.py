@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, Lowering
+from export.architecture import Architecture, Graphs, stateless
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, projections
@@ -32,7 +32,7 @@ from export.layers.blocks import BASE, MLP, BlockConfig, EncoderBlock, make_enco
 from export.models.dual_encoders import clip, clipseg
 from export.text_encoders.declaration import TEXTS
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Role
+from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 
 # ---------------------------------------------------------------------------------------- config
@@ -233,21 +233,19 @@ def rename(config: Config) -> Rename:
 def graphs(model: XCLIP, image: ImageSpec | None) -> Graphs:
     """A graph for videos (B dynamic), one for texts (B and T), one for both's vectors (B and K)."""
     towers = clip.tower_graphs(model, image, TEXTS, model.text.projection.out_features)
-    video, text = towers.lowerings["image"], towers.lowerings["text"]
-    (pixels,), (embedding,) = video.graph.inputs, video.graph.outputs
+    given = towers.lowerings["image"].graph
+    (pixels,), (embedding,) = given.inputs, given.outputs
     shape = ("B", model.image.frames, *pixels.shape[1:])
     count, width = len(model.image.positions) - 1, embedding.shape[-1]
     patches = Port(name="patches", dtype="float32", shape=("B", count, width), role=Role.HIDDEN)
     texts = Port(name="texts", dtype="float32", shape=("B", "K", width), role=Role.CONDITIONS)
-    shown = Graph(
-        file="model.onnx",
-        inputs=(pixels.model_copy(update={"shape": shape}),),
-        outputs=(embedding, patches),
-    )
     changed = embedding.model_copy(update={"shape": texts.shape})
-    given = Graph(file="model.onnx", inputs=(patches, texts), outputs=(changed,))
-    labels = Lowering(model.labels, given, traced_sizes={"K": 9})
-    lowerings = {"image": replace(video, graph=shown), "text": text, "labels": labels}
+    videos = (pixels.model_copy(update={"shape": shape}),)
+    lowerings = {
+        **towers.lowerings,
+        "image": stateless(model.image, videos, embedding, patches),
+        "labels": stateless(model.labels, (patches, texts), changed, traced_sizes={"K": 9}),
+    }
     return replace(towers, lowerings=lowerings, parts={**towers.parts, "labels": "-labels"})
 
 

@@ -31,11 +31,9 @@ from export.architecture import Architecture, Section, language_pairs, no_sectio
 from export.config.config_reader import MOST, ConfigReader, key
 from export.config.weight_names import Entry, Rename, WeightLayout, projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
-from export.layers.attention.attention import CrossAttention, SelfAttention
-from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
 from export.layers.attention.positions import PositionTable, sinusoids, spread_sinusoids
-from export.layers.blocks import MLP, DecoderBlock, EncoderBlock
+from export.layers.blocks import BlockConfig, make_decoder_blocks, make_encoder_blocks
 from export.layers.decoder import TransformerDecoder, tied_logits
 from export.text_encoders.decoder_heads import with_answers
 from export.tokenizer.languages import token_section
@@ -79,15 +77,6 @@ class Form:
     norm_epsilon: float = 1e-5
 
 
-@dataclass(frozen=True)
-class StackConfig:
-    """Encoder or decoder."""
-
-    layers: int
-    heads: Heads
-    mlp_width: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The network's part of `config.json`."""
@@ -98,10 +87,9 @@ class Config:
     width: int = key("d_model")
     positions: int = key("max_position_embeddings")
     pad_token_id: int = key("pad_token_id", kind="index")
-    activation: str = key("activation_function", kind="activation")
     embedding_scale: float
-    encoder: StackConfig
-    decoder: StackConfig
+    encoder: BlockConfig
+    decoder: BlockConfig
     has_one_table: bool = key("tie_word_embeddings", True)
     """One table of tokens for source and target."""
     has_tied_output: bool = key("tie_word_embeddings", True)
@@ -153,50 +141,23 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
     )
 
 
-def _read_stack(reader: ConfigReader, side: str, form: Form) -> StackConfig:
-    reader.heads(f"{side}_attention_heads", width="d_model")
-    heads, mlp_width = (reader.integer(f"{side}_{name}") for name in ("attention_heads", "ffn_dim"))
-    layers = reader.layers(f"{side}_layers")
-    bias = form.has_attention_bias
-    shape = Heads(reader.integer("d_model"), heads, bias=bias, out_bias=bias)
-    return StackConfig(layers, shape, mlp_width)
-
-
-# ---------------------------------------------------------------------------------------- blocks
-
-
-def make_encoder_block(config: Config) -> EncoderBlock:
-    """Self-attention and MLP."""
-    return EncoderBlock(
-        SelfAttention(config.encoder.heads),
-        MLP(config.width, config.encoder.mlp_width, config.activation),
-        make_norm(config),
-        is_norm_first=config.form.is_norm_first,
+def _read_stack(reader: ConfigReader, side: str, form: Form) -> BlockConfig:
+    count, bias = reader.heads(f"{side}_attention_heads", width="d_model"), form.has_attention_bias
+    return BlockConfig(
+        heads=Heads(reader.integer("d_model"), count, bias=bias, out_bias=bias),
+        mlp_width=reader.integer(f"{side}_ffn_dim"),
+        layers=reader.layers(f"{side}_layers"),
+        activation=reader.activation("activation_function"),
+        norm_epsilon=form.norm_epsilon,
     )
 
 
-def make_decoder_block(config: Config) -> DecoderBlock:
-    """Causal self-attention, cross-attention and MLP."""
-    return DecoderBlock(
-        CachedAttention(config.decoder.heads),
-        MLP(config.width, config.decoder.mlp_width, config.activation),
-        make_norm(config),
-        CrossAttention(config.decoder.heads, config.source_width),
-        is_norm_first=config.form.is_norm_first,
-    )
-
-
-def make_norm(config: Config) -> partial[nn.LayerNorm]:
-    """Makes a norm."""
-    return partial(nn.LayerNorm, config.width, eps=config.form.norm_epsilon)
+# --------------------------------------------------------------------------------------- network
 
 
 def make_optional_norm(config: Config, *, is_there: bool) -> nn.Module:
     """A norm, or nothing."""
-    return make_norm(config)() if is_there else nn.Identity()
-
-
-# --------------------------------------------------------------------------------------- network
+    return nn.LayerNorm(config.width, eps=config.form.norm_epsilon) if is_there else nn.Identity()
 
 
 class Embedding(nn.Module):
@@ -271,9 +232,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
         super().__init__()
         self.embedding = Embedding(config, tokens)
-        self.blocks = nn.ModuleList(
-            make_encoder_block(config) for _ in range(config.encoder.layers)
-        )
+        self.blocks = make_encoder_blocks(config.encoder, is_norm_first=config.form.is_norm_first)
         self.norm = make_optional_norm(config, is_there=config.form.has_final_norm)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -306,9 +265,8 @@ class Decoder(TransformerDecoder):
         self.embedding = embedding(config, tokens)
         if config.form.positions is Positions.SAVED_SPREAD_SINUSOIDS:
             self.embedding.positions = position_table(config, DecodedPositions)
-        self.blocks = nn.ModuleList(
-            make_decoder_block(config) for _ in range(config.decoder.layers)
-        )
+        is_first, read = config.form.is_norm_first, config.source_width
+        self.blocks = make_decoder_blocks(config.decoder, is_norm_first=is_first, source_width=read)
         self.norm = make_optional_norm(config, is_there=config.form.has_final_norm)
         self.output = nn.Parameter(torch.zeros(self.vocabulary_size, config.width))
         bias = torch.zeros(self.vocabulary_size) if config.form.has_output_bias else None

@@ -17,7 +17,6 @@ are counted as if it were a token, as `transformers` does when it decodes token 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +24,7 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import BERT_ATTENTION, Entry, Names, Rename, bert_block, projections
 from export.layers.activation import activation
-from export.layers.attention.attention import CrossAttention
-from export.layers.attention.cached_attention import CachedAttention
-from export.layers.blocks import MLP, BlockConfig, DecoderBlock
+from export.layers.blocks import BlockConfig, make_decoder_blocks
 from export.layers.decoder import TransformerDecoder, output_name, output_table, tied_logits
 
 # ---------------------------------------------------------------------------------------- config
@@ -79,18 +76,7 @@ def read_config(reader: ConfigReader) -> Config:
     return reader.read(Config, head_activation="gelu", padding=padding)
 
 
-# ---------------------------------------------------------------------------------------- blocks
-
-
-def make_block(config: Config) -> DecoderBlock:
-    """Causal self-attention, cross-attention where there is a source, and MLP, norms behind."""
-    return DecoderBlock(
-        CachedAttention(config.heads),
-        MLP(config.width, config.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-        CrossAttention(config.heads, config.source_width) if config.has_cross else None,
-        is_norm_first=False,
-    )
+# --------------------------------------------------------------------------------------- network
 
 
 class OutputTransform(nn.Module):
@@ -107,9 +93,6 @@ class OutputTransform(nn.Module):
         return self.norm(self.activation(self.dense(hidden)))
 
 
-# --------------------------------------------------------------------------------------- network
-
-
 class BertDecoder(TransformerDecoder):
     """Tokens and a source's keys and values → scores of the next token."""
 
@@ -123,7 +106,10 @@ class BertDecoder(TransformerDecoder):
         self.positions = nn.Embedding(config.table_rows, config.width)
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.embedding_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
+        has_cross, read = config.has_cross, config.source_width
+        self.blocks = make_decoder_blocks(
+            config, is_norm_first=False, has_cross=has_cross, source_width=read
+        )
         self.transform: nn.Module = nn.Identity()
         if name := config.head_activation:
             self.transform = OutputTransform(config.width, name, config.norm_epsilon)
@@ -152,12 +138,12 @@ class BertDecoder(TransformerDecoder):
 
 def rename(config: Config, theirs: str, ours: str, model_type: str = "bert") -> dict[str, Entry]:
     """The table below a prefix on either side."""
-    body, head = ("bert", _BERT_HEAD) if model_type == "bert" else ("roberta", _ROBERTA_HEAD)
+    body = "bert" if model_type == "bert" else "roberta"
     table: dict[str, Entry] = {f"{body}.{name}": own for name, own in _BODY.items()}
-    names = _HEAD_NAMES[head]
+    head, dense, norm = _HEADS[body]
     table |= {
-        f"{head}.{names['dense']}": "transform.dense",
-        f"{head}.{names['norm']}": "transform.norm",
+        f"{head}.{dense}": "transform.dense",
+        f"{head}.{norm}": "transform.norm",
         f"{head}.decoder.weight": output_name(is_tied=config.has_tied_output),
         # Tied heads store their bias under either name, or both; of untied ones `bias` is unused.
         f"{head}.decoder.bias": "output_bias",
@@ -166,11 +152,11 @@ def rename(config: Config, theirs: str, ours: str, model_type: str = "bert") -> 
     return Rename(table).prefixed(theirs, ours)
 
 
-_BERT_HEAD, _ROBERTA_HEAD = "cls.predictions", "lm_head"
-_HEAD_NAMES = {
-    _BERT_HEAD: {"dense": "transform.dense", "norm": "transform.LayerNorm"},
-    _ROBERTA_HEAD: {"dense": "dense", "norm": "layer_norm"},
+_HEADS = {
+    "bert": ("cls.predictions", "transform.dense", "transform.LayerNorm"),
+    "roberta": ("lm_head", "dense", "layer_norm"),
 }
+"""Body → its head, and the names of layer and norm in that."""
 _BLOCK = "encoder.layer.*"
 _BODY: Names = {
     "embeddings.word_embeddings": "tokens",

@@ -143,7 +143,7 @@ def build(config: Config) -> bart.Bart:
 
 # ----------------------------------------------------------------------------------------- names
 
-_PARTS = {"query_global": "first_query", "key_global": "first_key", "value_global": "first_value"}
+_PARTS = ("query", "key", "value")
 
 
 def rename(config: Config) -> Rename:
@@ -157,8 +157,8 @@ def rename(config: Config) -> Rename:
     for prefix in ("led.", ""):
         theirs, ours = f"{prefix}{attention}", "encoder.blocks.*.attention"
         inner = f"{theirs}.longformer_self_attn"
-        own: Names = {f"{inner}.{name}": f"{ours}.{part}" for name, part in _PARTS.items()}
-        parts = " ".join(f"longformer_self_attn.{part}" for part in ("query", "key", "value"))
+        own: Names = {f"{inner}.{part}_global": f"{ours}.first_{part}" for part in _PARTS}
+        parts = " ".join(f"longformer_self_attn.{part}" for part in _PARTS)
         table |= own | projections(theirs, ours, f"{parts} output")
     return Rename(table, names.optional, names.tied)
 

@@ -30,13 +30,7 @@ from export.config.weight_names import Rename
 from export.decoder_graphs.transformer import text_to_text_graphs
 from export.layers.attention.attention import Attention, within
 from export.layers.attention.heads import Heads
-from export.layers.attention.near import (
-    attend_near,
-    beside,
-    in_blocks,
-    join_blocks,
-    missing,
-)
+from export.layers.attention.near import attend_near, beside, in_blocks, join_blocks, missing
 from export.layers.blocks import RMSNorm
 from export.models.encoder_decoders import t5
 from inference.bundle.manifest import Limits

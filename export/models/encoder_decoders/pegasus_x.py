@@ -127,7 +127,7 @@ class Block(nn.Module):
         norm = partial(nn.LayerNorm, own.width)
         self.attention = GlobalLocalAttention(own.encoder.heads, config.block, shift)
         self.attention_norm, self.token_norm, self.mlp_norm = norm(), norm(), norm()
-        self.mlp = MLP(own.width, own.encoder.mlp_width, own.activation)
+        self.mlp = MLP(own.width, own.encoder.mlp_width, own.encoder.activation)
 
     def forward(self, x: Tensor, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, D) and global tokens (B, G, D) → the same shapes."""

@@ -367,9 +367,7 @@ ARCHITECTURE = with_answers(_T5, start=0)
 
 UMT5 = with_answers(
     replace(
-        _T5,
-        name="umt5",
-        read_config=lambda values: read_config({"model_type": "umt5", **values}),
+        _T5, name="umt5", read_config=lambda values: read_config({"model_type": "umt5", **values})
     ),
     start=0,
 )

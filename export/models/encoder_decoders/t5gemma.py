@@ -337,10 +337,8 @@ class Decoder2(llama.Llama):
 
     def project_cross_kv(self, source: Tensor) -> list[KeyValue]:
         """Encoder output (B, S, D) → each layer's keys and values."""
-        return [block.attention.project_kv(source) for block in self._merged()]
-
-    def _merged(self) -> list[MergedBlock]:
-        return cast(list[MergedBlock], list(self.blocks))
+        blocks = cast(list[MergedBlock], list(self.blocks))
+        return [block.attention.project_kv(source) for block in blocks]
 
 
 class T5Gemma2(nn.Module):

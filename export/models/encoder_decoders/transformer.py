@@ -15,8 +15,7 @@ has; `activation` may be another one than ReLU.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,37 +25,24 @@ from export.architecture import Architecture, language_pairs
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, packed_projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
-from export.layers.attention.attention import CrossAttention, SelfAttention
-from export.layers.attention.cached_attention import CachedAttention
-from export.layers.attention.heads import Heads
 from export.layers.attention.positions import interleaved_sinusoids
-from export.layers.blocks import MLP, DecoderBlock, EncoderBlock
+from export.layers.blocks import BlockConfig, make_decoder_blocks, make_encoder_blocks
 from export.layers.decoder import TransformerDecoder, tied_logits
 from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
-class Config:
-    """The network's part of `config.json`."""
+@dataclass(frozen=True, kw_only=True)
+class Config(BlockConfig):
+    """The network's part of `config.json`; `layers` are the encoder's."""
 
     supported = {"norm_first": False}
     vocabulary_size: int = key("vocab_size")
     positions: int = key("max_positions")
     """Longest source and target; the paper's table has no end."""
-    encoder_layers: int = key("num_encoder_layers", 6, "layers")
     decoder_layers: int = key("num_decoder_layers", 6, "layers")
-    heads: Heads = key()
-    mlp_width: int = key("dim_feedforward", 2048)
-    activation: str = key("activation", "relu", "activation")
-    norm_epsilon: float = key("layer_norm_eps", 1e-5)
     has_final_norm: bool = key("final_norm", False)
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
 
     @property
     def limits(self) -> Limits:
@@ -64,37 +50,36 @@ class Config:
         return Limits(max_input_tokens=self.positions, max_total_tokens=self.positions)
 
 
+_NAMES = {
+    "num_hidden_layers": "num_encoder_layers",
+    "hidden_size": "d_model",
+    "num_attention_heads": "nhead",
+    "intermediate_size": "dim_feedforward",
+    "hidden_act": "activation",
+}
+_DEFAULTS = {
+    "num_hidden_layers": 6,
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "intermediate_size": 2048,
+    "hidden_act": "relu",
+    "layer_norm_eps": 1e-5,
+}
+
+
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are the base model of the paper's table 3."""
-    names = {"hidden_size": "d_model", "num_attention_heads": "nhead"}
-    defaults = {"hidden_size": 512, "num_attention_heads": 8}
-    return ConfigReader(values, defaults=defaults, names=names).read(Config)
+    return ConfigReader(values, defaults=_DEFAULTS, names=_NAMES).read(Config)
 
 
 # --------------------------------------------------------------------------------------- network
 
 
-def make_norm(config: Config) -> partial[nn.LayerNorm]:
-    """Makes the norm behind a sub-layer (§3.1)."""
-    return partial(nn.LayerNorm, config.width, eps=config.norm_epsilon)
-
-
 def make_final_norm(config: Config) -> nn.Module:
     """What follows a stack."""
-    return make_norm(config)() if config.has_final_norm else nn.Identity()
-
-
-def make_encoder_blocks(config: Config) -> nn.ModuleList:
-    """The encoder's layers."""
-    return nn.ModuleList(
-        EncoderBlock(
-            SelfAttention(config.heads),
-            MLP(config.width, config.mlp_width, config.activation),
-            make_norm(config),
-            is_norm_first=False,
-        )
-        for _ in range(config.encoder_layers)
-    )
+    if not config.has_final_norm:
+        return nn.Identity()
+    return nn.LayerNorm(config.width, eps=config.norm_epsilon)
 
 
 class Embedding(nn.Module):
@@ -122,7 +107,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Config, embedding: Embedding) -> None:
         super().__init__()
         self.embedding = embedding
-        self.blocks = make_encoder_blocks(config)
+        self.blocks = make_encoder_blocks(config, is_norm_first=False)
         self.norm = make_final_norm(config)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -141,16 +126,8 @@ class Decoder(TransformerDecoder):
         self.heads = config.heads
         self.vocabulary_size = config.vocabulary_size
         self.embedding = embedding
-        self.blocks = nn.ModuleList(
-            DecoderBlock(
-                CachedAttention(config.heads),
-                MLP(config.width, config.mlp_width, config.activation),
-                make_norm(config),
-                CrossAttention(config.heads),
-                is_norm_first=False,
-            )
-            for _ in range(config.decoder_layers)
-        )
+        own = replace(config, layers=config.decoder_layers)
+        self.blocks = make_decoder_blocks(own, is_norm_first=False)
         self.norm = make_final_norm(config)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,10 +22,10 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, bert_block, with_and_without
 from export.layers.activation import activation
-from export.layers.attention.attention import SelfAttention, within
+from export.layers.attention.attention import within
 from export.layers.attention.disentangled import DisentangledAttention, Distances, DistanceTable
 from export.layers.attention.heads import Heads
-from export.layers.blocks import MLP, EncoderBlock
+from export.layers.blocks import make_encoder_blocks
 from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
@@ -35,7 +34,6 @@ from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
-HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS, HeadKind.ANSWER)
 _DEFAULTS = {
     "vocab_size": 128100,
     "num_hidden_layers": 24,
@@ -86,7 +84,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         heads=replace(heads, scale=1 / math.sqrt(heads.width * kinds)),
         distances=_read_distances(reader, types),
         convolution=_read_convolution(reader),
-        head=read_head(reader, "DebertaV2", HEADS),
+        head=read_head(reader, "DebertaV2", bert.HEADS),
     )
     if not config.has_legacy_head and config.head.fills_masks and config.embedding_width != width:
         raise CheckpointError(f"{reader.place}: legacy = false needs embedding_size = hidden_size")
@@ -185,31 +183,17 @@ class Encoder(TextEncoder):
         if config.segment_types:
             self.segments = nn.Embedding(config.segment_types, width)
         self.widen = nn.Linear(width, config.width, bias=False) if width != config.width else None
-        norm = partial(nn.LayerNorm, config.width, eps=config.norm_epsilon)
-        self.norm = norm()
-        distances = config.distances
-        table = (
-            None
-            if distances is None
-            else DistanceTable(
-                distances,
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.blocks = make_encoder_blocks(config, is_norm_first=False)
+        if config.distances is not None:
+            table = DistanceTable(
+                config.distances,
                 width=config.width,
                 positions=config.positions,
                 norm_epsilon=config.norm_epsilon,
             )
-        )
-        blocks = (
-            EncoderBlock(
-                SelfAttention(config.heads)
-                if table is None
-                else DisentangledAttention(config.heads, table),
-                MLP(config.width, config.mlp_width, config.activation),
-                norm,
-                is_norm_first=False,
-            )
-            for _ in range(config.layers)
-        )
-        self.blocks = nn.ModuleList(blocks)
+            for block in self.blocks:
+                block.attention = DisentangledAttention(config.heads, table)
         convolution = config.convolution
         self.convolution = None if convolution is None else ConvolutionLayer(config, convolution)
 

@@ -26,7 +26,7 @@ from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.labels import classify_section, labels
 from export.config.config_reader import ConfigReader, key
-from export.config.weight_names import Entry, Rename
+from export.config.weight_names import BERT_ATTENTION, Entry, Rename, normed_names, projections
 from export.layers.images.image_heads import ImageModel
 from export.layers.images.pixel_arrays import (
     ConvolvedPixels,
@@ -296,9 +296,9 @@ def _pixels(theirs: str, ours: str) -> dict[str, Entry]:
         f"{theirs}.convnet_1x1": f"{ours}.convolution",
         f"{theirs}.position_embeddings.position_embeddings": f"{ours}.table",
         f"{theirs}.positions_projection": f"{ours}.projection",
-        f"{theirs}.convnet.conv": f"{ours}.convolution.convolution",
-        f"{theirs}.convnet.batchnorm": f"{ours}.convolution.norm",
-        f"{theirs}.convnet.batchnorm.num_batches_tracked": None,
+        **normed_names(
+            f"{theirs}.convnet.conv", f"{theirs}.convnet.batchnorm", f"{ours}.convolution"
+        ),
     }
 
 
@@ -306,10 +306,7 @@ def _layer(theirs: str, ours: str) -> dict[str, Entry]:
     return {
         f"{theirs}.attention.self.layernorm1": f"{ours}.attention_norm",
         f"{theirs}.attention.self.layernorm2": f"{ours}.source_norm",
-        f"{theirs}.attention.self.query": f"{ours}.attention.query",
-        f"{theirs}.attention.self.key": f"{ours}.attention.key",
-        f"{theirs}.attention.self.value": f"{ours}.attention.value",
-        f"{theirs}.attention.output.dense": f"{ours}.attention.out",
+        **projections(f"{theirs}.attention", f"{ours}.attention", BERT_ATTENTION),
         f"{theirs}.layernorm": f"{ours}.mlp_norm",
         f"{theirs}.mlp.dense1": f"{ours}.mlp.up",
         f"{theirs}.mlp.dense2": f"{ours}.mlp.down",

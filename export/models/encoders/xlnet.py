@@ -27,7 +27,7 @@ from export.layers.attention.attention import Attention
 from export.layers.attention.heads import Heads
 from export.layers.attention.positions import by_distance
 from export.layers.blocks import MLP
-from export.text_encoders.declaration import text_architecture
+from export.text_encoders.declaration import class_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel
 from export.text_encoders.pooling import first, last, mean
@@ -228,15 +228,8 @@ def rename(config: Config) -> Rename:
         f"{theirs}.ff.layer_2": f"{ours}.mlp.down",
         f"{theirs}.ff.layer_norm": f"{ours}.mlp_norm",
     }
-    heads: dict[str, Entry] = {"lm_loss": None}
-    if config.head.kind is HeadKind.SEQUENCE:
-        heads["sequence_summary.summary"] = "classifier.dense"
-        heads["logits_proj"] = "classifier.output"
-    if config.head.kind is HeadKind.TOKENS:
-        heads["classifier"] = "tagger"
-    if config.head.kind is HeadKind.ANSWER:
-        heads["qa_outputs"] = "tagger"
-    return Rename(with_and_without("transformer.", encoder) | heads)
+    head = class_names(config.head, "logits_proj", "sequence_summary.summary")
+    return Rename(with_and_without("transformer.", encoder) | {"lm_loss": None} | head)
 
 
 # ----------------------------------------------------------------------------------- declaration

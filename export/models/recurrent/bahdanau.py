@@ -106,12 +106,7 @@ class Decoder(RecurrentDecoder):
         return self.logits(words, state, context), (state,), attention
 
     def advance(
-        self,
-        words: Tensor,
-        state: Tensor,
-        annotations: Tensor,
-        keys: Tensor,
-        source: Tensor | None,
+        self, words: Tensor, state: Tensor, annotations: Tensor, keys: Tensor, source: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(R, E) words → new states (R, H), contexts (R, 2·H) and attention (R, S)."""
         context, attention = self.attention(state, keys, annotations, source)

@@ -220,11 +220,7 @@ def build(config: ImageConfig) -> ImageModel:
 
 def _norm_names(theirs: str, ours: str) -> Names:
     """A linear layer and its batch normalisation."""
-    return {
-        f"{theirs}.linear": f"{ours}.linear",
-        f"{theirs}.batch_norm": f"{ours}.norm",
-        f"{theirs}.batch_norm.num_batches_tracked": None,
-    }
+    return normed_names(f"{theirs}.linear", f"{theirs}.batch_norm", ours, "linear")
 
 
 def rename(config: ImageConfig) -> Rename:

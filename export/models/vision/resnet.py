@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader, key
-from export.config.weight_names import Names
+from export.config.weight_names import Names, normed_names
 from export.layers.activation import activation
 from export.layers.images.convolutions import NormedConvolution
 from export.layers.images.image_heads import Mean
@@ -120,11 +120,7 @@ class ResNet(AnySizeTower):
 
 
 def _norm_names(theirs: str, ours: str) -> Names:
-    return {
-        f"{theirs}.convolution": f"{ours}.convolution",
-        f"{theirs}.normalization": f"{ours}.norm",
-        f"{theirs}.normalization.num_batches_tracked": None,
-    }
+    return normed_names(f"{theirs}.convolution", f"{theirs}.normalization", ours)
 
 
 _LAYER, _OWN = "encoder.stages.*.layers.*", "stages.*.*"

@@ -37,7 +37,6 @@ from torch.nn import functional
 
 from export.architecture import Architecture, Graphs, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
-from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Names, Rename, WeightLayout
 from export.decoder_graphs.image_source import image_source_graphs
@@ -53,7 +52,7 @@ from export.layers.images.vision import patch_count, patch_grid, prepare_tower
 from export.models.decoders import gemma, llama
 from export.models.dual_encoders import siglip
 from export.models.encoder_decoders import t5gemma
-from export.tokenizer.prompt_images import image_tokens, prefix_images, text_of_token
+from export.tokenizer.prompt_images import check_tokens, image_tokens, prefix_images, text_of_token
 from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.errors import CheckpointError
 
@@ -300,16 +299,9 @@ class PooledImages(nn.Module):
         """What the checkpoint's processor writes for an image, as fields of `TileTexts`.
 
         Raises:
-            CheckpointError: the tokenizer lacks one of the tokens, or the processor writes another
-                number of them than an image has.
+            CheckpointError: the tokenizer lacks one of the tokens, or see `check_tokens`.
         """
-        processor = checkpoint.json(COMBINED_FILE)
-        tokens = processor.get("image_seq_length", 256)  # its default
-        if processor and tokens != self.config.tokens:
-            raise CheckpointError(
-                f"{COMBINED_FILE}: image_seq_length = {tokens}, but an image has "
-                f"{self.config.tokens} tokens by config.json"
-            )
+        check_tokens(checkpoint, self.config.tokens, "image_seq_length", 256, "an image")
         vector, end = (
             text_of_token(checkpoint, token) for token in (self.config.image_token, self.config.end)
         )

@@ -29,11 +29,7 @@ from torch.onnx import is_in_onnx_export
 from export.architecture import Architecture, Graphs
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
-from export.decoder_graphs.interleaved import (
-    ImageCounter,
-    InterleavedDecoder,
-    interleaved_graphs,
-)
+from export.decoder_graphs.interleaved import ImageCounter, InterleavedDecoder, interleaved_graphs
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.attention.rotary import read_rotary

@@ -34,7 +34,6 @@ from torch import Tensor, nn
 
 from export.architecture import Architecture, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
-from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
 from export.decoder_graphs.language_model import (
@@ -48,7 +47,7 @@ from export.models.decoders import llama
 from export.models.dual_encoders import siglip
 from export.models.vision_language import perceiver_resampler
 from export.models.vision_language.llava import read_language
-from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN
+from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN, check_tokens
 from export.tokenizer.tokenizer import special_text
 from inference.bundle.inputs import ImageSpec, PatchGrid, PromptImages
 from inference.errors import CheckpointError
@@ -176,7 +175,7 @@ class Idefics3(ImageLanguageModel):
         Raises:
             CheckpointError: see `check_tokens`.
         """
-        check_tokens(checkpoint, self.config.tokens, 169)
+        check_tokens(checkpoint, self.config.tokens, "image_seq_len", 169)
         around = special_text(checkpoint, "fake_image_token") or AROUND
         whole = special_text(checkpoint, "global_image_token") or "<global-img>"
         single = f"{around}{whole}{place}{around}"
@@ -186,24 +185,6 @@ class Idefics3(ImageLanguageModel):
             "whole": f"\n{single}",
             "single": single,
         }
-
-
-def check_tokens(checkpoint: Checkpoint, tokens: int, default: int) -> None:
-    """Refuses a processor that writes another number of tokens than a tile, or an image, has.
-
-    Args:
-        default: Of the processor.
-
-    Raises:
-        CheckpointError: names both numbers.
-    """
-    processor = checkpoint.json(COMBINED_FILE)
-    given = processor.get("image_seq_len", default)
-    if processor and given != tokens:
-        raise CheckpointError(
-            f"{COMBINED_FILE}: image_seq_len = {given}, but a tile has {tokens} tokens by "
-            "config.json"
-        )
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -387,7 +368,7 @@ class Idefics2(ImageLanguageModel):
         Raises:
             CheckpointError: see `check_tokens`.
         """
-        check_tokens(checkpoint, self.config.tokens, 64)
+        check_tokens(checkpoint, self.config.tokens, "image_seq_len", 64)
         around = special_text(checkpoint, "image_boundary_token") or AROUND
         single = f"{around}{place}{around}"
         return {"tile": f"{around}{place}", "whole": single, "single": single, "edge": around}

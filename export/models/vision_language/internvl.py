@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from export.architecture import Architecture, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
-from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, projections
 from export.decoder_graphs.language_model import (
@@ -44,7 +43,7 @@ from export.layers.images.vision import check_recipe
 from export.models.decoders import llama
 from export.models.vision import vit
 from export.models.vision_language.llava import read_language
-from export.tokenizer.prompt_images import IMAGE_TOKEN
+from export.tokenizer.prompt_images import IMAGE_TOKEN, check_tokens
 from export.tokenizer.tokenizer import special_text
 from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
@@ -216,15 +215,9 @@ class InternVL(ImageLanguageModel):
         """What the checkpoint's processor writes for an image, as fields of `TileTexts`.
 
         Raises:
-            CheckpointError: the processor writes another number of tokens than a tile has.
+            CheckpointError: see `check_tokens`.
         """
-        processor = checkpoint.json(COMBINED_FILE)
-        tokens = processor.get("image_seq_length", 256)  # its default
-        if processor and tokens != self.config.tokens:
-            raise CheckpointError(
-                f"{COMBINED_FILE}: image_seq_length = {tokens}, but a tile has "
-                f"{self.config.tokens} tokens by config.json"
-            )
+        check_tokens(checkpoint, self.config.tokens, "image_seq_length", 256)
         begin = special_text(checkpoint, "start_image_token") or "<img>"
         end = special_text(checkpoint, "end_image_token") or "</img>"
         single = f"{begin}{place}{end}"

@@ -81,11 +81,10 @@ class Tower:
     """One kind of image tower.
 
     Attributes:
-        read: Its section of `config.json`.
+        defaults: Of its section of `config.json`.
         build: Blocks, image and patch → the tower.
         names: Prefixes of its names and of ours → the table.
         leading: Tokens in front of the patches.
-        patch: Default of `patch_size`.
     """
 
     defaults: Mapping[str, Any]

@@ -46,11 +46,10 @@ from export.decoder_graphs.language_model import (
     image_language_model,
     language_names,
 )
-from export.layers.attention.attention import SelfAttention
 from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.layers.attention.heads import KeyValue, Rows
-from export.layers.blocks import MLP, BlockConfig, EncoderBlock, GatedMLP, RMSNorm
+from export.layers.blocks import BlockConfig, GatedMLP, RMSNorm, make_encoder_blocks
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count, prepare_tower
 from export.models.decoders import llama
 from export.tokenizer.prompt_images import IMAGE_TOKEN
@@ -248,25 +247,13 @@ class TileTower(FixedSizeTower):
         self.tile_positions = TilePositions(config, config.positions)
         self.first_tiles, self.last_tiles = TilePositions(config, 1), TilePositions(config, 1)
         self.first_norm, self.last_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.blocks = self._make_blocks(config.tower.layers)
-        self.global_blocks = self._make_blocks(config.global_layers, Gate)
+        self.blocks = make_encoder_blocks(config.tower, is_norm_first=True)
+        behind = replace(config.tower, layers=config.global_layers)
+        self.global_blocks = make_encoder_blocks(behind, is_norm_first=True, behind=Gate)
         most, numbers = config.most, torch.zeros(config.most**2, dtype=torch.long)
         for number, (rows, columns) in enumerate(config.grids, 1):
             numbers[(rows - 1) * most + columns - 1] = number
         self.register_buffer("numbers", numbers, persistent=False)
-
-    def _make_blocks(self, count: int, behind: type[nn.Module] = nn.Identity) -> nn.ModuleList:
-        tower = self.config.tower
-        return nn.ModuleList(
-            EncoderBlock(
-                SelfAttention(tower.heads),
-                MLP(tower.width, tower.mlp_width, tower.activation),
-                partial(nn.LayerNorm, tower.width, eps=tower.norm_epsilon),
-                is_norm_first=True,
-                behind=behind,
-            )
-            for _ in range(count)
-        )
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, t, P, k · E), of k outputs side by side."""
@@ -505,10 +492,9 @@ def rename(config: Config) -> Rename:
     return Rename(table | language_names(text))
 
 
-def _block_names(theirs: str, ours: str) -> dict[str, str]:
+def _block_names(theirs: str, ours: str) -> Names:
     return {
-        **{f"{theirs}.self_attn.{name[0]}_proj": f"{ours}.attention.{name}" for name in _PROJECTED},
-        f"{theirs}.self_attn.o_proj": f"{ours}.attention.out",
+        **projections(f"{theirs}.self_attn", f"{ours}.attention", "q_proj k_proj v_proj o_proj"),
         f"{theirs}.mlp.fc1": f"{ours}.mlp.up",
         f"{theirs}.mlp.fc2": f"{ours}.mlp.down",
         f"{theirs}.input_layernorm": f"{ours}.attention_norm",
@@ -518,8 +504,7 @@ def _block_names(theirs: str, ours: str) -> dict[str, str]:
     }
 
 
-_PROJECTED = ("query", "key", "value")
-_IMAGE_NAMES = {
+_IMAGE_NAMES: Names = {
     "vision_model.patch_embedding": "vit.patches.projection",
     "vision_model.class_embedding": "vit.class_token",
     "vision_model.gated_positional_embedding.embedding": "vit.positions",

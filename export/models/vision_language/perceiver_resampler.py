@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from export.config.config_reader import key
-from export.config.weight_names import Entry
+from export.config.weight_names import Entry, projections
 from export.layers.attention.attention import Attention, repeat_groups
 from export.layers.attention.heads import Heads
 from export.layers.blocks import MLP
@@ -138,20 +138,12 @@ class PerceiverResampler(nn.Module):
 def rename(theirs: str, ours: str) -> dict[str, Entry]:
     """The table of a resampler, under prefixes without their last dot."""
     block, own = f"{theirs}.blocks.*.*", f"{ours}.blocks.*"
-    attention = {
-        "q_proj": "query",
-        "k_proj": "key",
-        "v_proj": "value",
-        "output_proj": "out",
-        "q_layer_norm": "query_norm",
-        "k_layer_norm": "key_norm",
-        "context_layer_norm": "context_norm",
-        "latents_layer_norm": "latents_norm",
-    }
+    norms = {"q": "query", "k": "key", "context": "context", "latents": "latents"}
     return {
         f"{theirs}.latents": f"{ours}.latents",
         f"{theirs}.layer_norm": f"{ours}.norm",
-        **{f"{block}.{name}": f"{own}.attention.{part}" for name, part in attention.items()},
+        **projections(block, f"{own}.attention", "q_proj k_proj v_proj output_proj"),
+        **{f"{block}.{n}_layer_norm": f"{own}.attention.{part}_norm" for n, part in norms.items()},
         f"{block}.ln": f"{own}.mlp_norm",
         f"{block}.fc": f"{own}.mlp.up",
         f"{block}.c_proj": f"{own}.mlp.down",

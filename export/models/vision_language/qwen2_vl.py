@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -328,19 +329,21 @@ class Qwen2VL(ImageLanguageModel):
 
 # ----------------------------------------------------------------------------------------- names
 
-_BLOCK: Names = {
-    "norm1": "attention_norm",
-    "norm2": "mlp_norm",
-    "attn.proj": "attention.out",
-    "mlp.fc1": "mlp.up",
-    "mlp.fc2": "mlp.down",
-}
+_BLOCK = {"norm1": "attention_norm", "norm2": "mlp_norm", "attn.proj": "attention.out"}
+_MLP = {"fc1": "up", "fc2": "down"}
 
 
-def rename(config: Config, block: Names = _BLOCK, language: Architecture = llama.QWEN2) -> Rename:
-    """`transformers`' names → ours: those of published files, and of newer versions."""
+def rename(
+    config: Config, mlp: Mapping[str, str] = _MLP, language: Architecture = llama.QWEN2
+) -> Rename:
+    """`transformers`' names → ours: those of published files, and of newer versions.
+
+    Args:
+        mlp: Those of a block's MLP.
+    """
     table: Names = {}
     own = "encoder.blocks.*"
+    block = _BLOCK | {f"mlp.{name}": f"mlp.{part}" for name, part in mlp.items()}
     blocks: Names = {f"blocks.*.{name}": f"{own}.{entry}" for name, entry in block.items()}
     packed = tuple(f"{own}.attention.{part}" for part in ("query", "key", "value"))
     blocks["blocks.*.attn.qkv"] = WeightLayout(packed)
@@ -530,25 +533,11 @@ class Qwen25VL(Qwen2VL):
     encoder_type = WindowedEncoder
 
 
-_WINDOWED_BLOCK: Names = {
-    "norm1": "attention_norm",
-    "norm2": "mlp_norm",
-    "attn.proj": "attention.out",
-    "mlp.gate_proj": "mlp.gate",
-    "mlp.up_proj": "mlp.up",
-    "mlp.down_proj": "mlp.down",
-}
-
-
-def rename_windowed(config: Config) -> Rename:
-    """`transformers`' names → ours."""
-    return rename(config, _WINDOWED_BLOCK)
-
-
+_GATED_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 QWEN2_5_VL = replace(
     QWEN2_VL,
     name="qwen2_5_vl",
     read_config=read_windowed,
     build=Qwen25VL,
-    rename=rename_windowed,
+    rename=partial(rename, mlp=_GATED_MLP),
 )

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Names, Rename
+from export.config.weight_names import Rename
 from export.layers.attention.axial_attention import axial_angles
 from export.models.decoders import llama
 from export.models.vision_language import qwen2_vl
@@ -191,19 +191,13 @@ class Qwen3VL(Qwen2VL):
 
 # ----------------------------------------------------------------------------------------- names
 
-_BLOCK: Names = {
-    "norm1": "attention_norm",
-    "norm2": "mlp_norm",
-    "attn.proj": "attention.out",
-    "mlp.linear_fc1": "mlp.up",
-    "mlp.linear_fc2": "mlp.down",
-}
+_MLP = {"linear_fc1": "up", "linear_fc2": "down"}
 _PARTS = {"norm": "norm", "linear_fc1": "first", "linear_fc2": "second"}
 
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
-    table = qwen2_vl.rename(config, _BLOCK, llama.QWEN3).table
+    table = qwen2_vl.rename(config, _MLP, llama.QWEN3).table
     table["model.visual.pos_embed.weight"] = "encoder.positions"
     for name, ours in _PARTS.items():
         table[f"model.visual.merger.{name}"] = f"encoder.{ours}"
@@ -214,9 +208,5 @@ def rename(config: Config) -> Rename:
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = replace(
-    QWEN2_VL,
-    name="qwen3_vl",
-    read_config=read_config,
-    build=Qwen3VL,
-    rename=rename,
+    QWEN2_VL, name="qwen3_vl", read_config=read_config, build=Qwen3VL, rename=rename
 )

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, Lowering
+from export.architecture import Architecture, Graphs, stateless
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.labels import labels
 from export.config.config_reader import ConfigReader, key
@@ -43,7 +43,7 @@ from export.text_encoders.declaration import TEXTS
 from export.text_encoders.heads import HeadConfig, HeadKind
 from export.text_encoders.image_graphs import Head, head_of
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Role
+from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 
 # ---------------------------------------------------------------------------------------- config
@@ -172,11 +172,8 @@ def pair_graphs(model: Any, pixels: Port, traced_sizes: Mapping[str, int]) -> Gr
     """The graph of a classifier of images with texts."""
     labels = model.head_config.labels
     logits = Port(name="logits", dtype="float32", shape=("B", len(labels)), role=Role.LOGITS)
-    lowering = Lowering(
-        model,
-        Graph(file="model.onnx", inputs=(pixels, *TEXTS), outputs=(logits,)),
-        traced_sizes={"T": 9, **traced_sizes},
-    )
+    sizes = {"T": 9, **traced_sizes}
+    lowering = stateless(model, (pixels, *TEXTS), logits, traced_sizes=sizes)
     vocabulary = model.text.tokens.num_embeddings
     return Graphs({"pair": lowering}, parts={"pair": ""}, source_vocabulary=vocabulary)
 

@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto
 
 from export.graphs.external_data import open_graph
 from export.targets.cuda.kernels import NEEDS_CUDNN, has_kernel, restriction
-from export.targets.cuda.signature import Types, opset_of, signature, value_types
+from export.targets.cuda.signature import Types, float_type, opset_of, signature, value_types
 from inference.errors import SetupError
 
 # Inputs that CUDA's kernels read on the host: sizes, axes, counts.
@@ -126,42 +126,30 @@ def assign(path: Path, key: str) -> Assignment:
                 missing[f"{node.op_type} with {refused}"] += 1
             elif bound is not None and has_kernel(node.domain, node.op_type, *bound):
                 found.device[node.op_type] += 1
-                found.types.update(_float_types(node, types))
+                found.types.update(float_type(node, types))
                 found.movable[node.op_type] += is_movable
             elif is_movable:
                 found.host[node.op_type] += 1
             elif node.op_type != "Constant":
                 missing[_describe(node, types, bound)] += 1
     if missing:
-        raise SetupError(f"CUDA has no kernel for nodes of {key}: {_list_counts(missing)}")
+        raise SetupError(f"CUDA has no kernel for nodes of {key}: {list_counts(missing)}")
     if copies:
         raise SetupError(
-            f"{key} copies between host and device in each call: {_list_counts(copies)}"
+            f"{key} copies between host and device in each call: {list_counts(copies)}"
         )
     return found
 
 
-def _list_counts(counted: Counter[str]) -> str:
+def list_counts(counted: Counter[str]) -> str:
+    """`MatMul (3), Softmax (1)`."""
     return ", ".join(f"{what} ({count})" for what, count in sorted(counted.items()))
 
 
-def _float_types(node: NodeProto, types: Types) -> list[str]:
-    """The float type that a node computes in, if it does."""
-    values = [*node.output, *node.input]
-    floats = ("float32", "float16", "bfloat16")
-    return [types[name] for name in values if types.get(name) in floats][:1]
-
-
 def _bind(node: NodeProto, types: Types, opset: int) -> tuple[int, dict[str, str]] | None:
-    """Version of the operator and the types of its constraints, those of outputs included."""
+    """Version of the operator and the types of its constraints."""
     known = signature(node.op_type, node.domain, opset)
-    if known is None:
-        return None
-    bound = known.bound(node, types)
-    for name, constraint in zip(node.output, known.outputs, strict=False):
-        if name in types:
-            bound.setdefault(constraint, types[name])
-    return known.since, bound
+    return None if known is None else (known.since, known.bound(node, types))
 
 
 def _shape_values(graph: GraphProto, types: Types) -> set[str]:

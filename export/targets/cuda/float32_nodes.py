@@ -194,9 +194,6 @@ class Islands:
             return True
         low = {name: self._low if dtype == FLOAT else dtype for name, dtype in self._types.items()}
         bound = known.bound(node, low)
-        for name, constraint in zip(node.output, known.outputs, strict=False):
-            if name in low:
-                bound.setdefault(constraint, low[name])
         return self._kernels.has(node.domain, node.op_type, known.since, bound)
 
     def _floats(self, node: NodeProto) -> bool:

@@ -43,11 +43,14 @@ class Signature:
     repeats: bool = False
 
     def bound(self, node: NodeProto, types: Mapping[str, str]) -> dict[str, str]:
-        """Constraint → type, of the inputs that are there."""
+        """Constraint → type, of the inputs and outputs whose types are known."""
         found: dict[str, str] = {}
         for index, name in enumerate(node.input):
             constraint = self.input(index)
             if name in types and constraint is not None:
+                found.setdefault(constraint, types[name])
+        for name, constraint in zip(node.output, self.outputs, strict=False):
+            if name in types:
                 found.setdefault(constraint, types[name])
         return found
 
@@ -78,7 +81,7 @@ def signature(operator: str, domain: str, opset: int) -> Signature | None:
         if len(each.allowed_type_strs) == 1
     }
     inputs, outputs = (
-        tuple(_type(fixed.get(port.type_str, port.type_str)) for port in ports)
+        tuple(type_name(fixed.get(port.type_str, port.type_str)) for port in ports)
         for ports in (schema.inputs, schema.outputs)
     )
     return Signature(
@@ -89,7 +92,7 @@ def signature(operator: str, domain: str, opset: int) -> Signature | None:
     )
 
 
-def _type(text: str) -> str:
+def type_name(text: str) -> str:
     """`float32` for `tensor(float)`; a constraint's name as it is."""
     if not text.startswith("tensor("):
         return text
@@ -106,6 +109,13 @@ def dtype_name(element_type: int) -> str:
     """`float32` for `TensorProto.FLOAT`."""
     name = TensorProto.DataType.Name(element_type).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def float_type(node: NodeProto, types: Types) -> list[str]:
+    """The float type that a node computes in, if it does."""
+    values = [*node.output, *node.input]
+    floats = ("float32", "float16", "bfloat16")
+    return [types[name] for name in values if types.get(name) in floats][:1]
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:

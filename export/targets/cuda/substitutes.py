@@ -143,7 +143,8 @@ def _cast_integer_extrema(graph: GraphProto, types: Types) -> int:
             nodes.append(helper.make_node("Cast", [node.input[0]], [number], to=TensorProto.FLOAT))
             node.input[0] = number
         nodes.append(node)
-    _replace_nodes(graph, nodes)
+    del graph.node[:]
+    graph.node.extend(nodes)
     return changed
 
 
@@ -183,7 +184,8 @@ def _fuse_residual_norms(model: ModelProto) -> int:
             nodes.append(_skip_norm(name, norms[name], *branches[name]))
         elif name not in dropped:
             nodes.append(node)
-    _replace_nodes(graph, nodes)
+    del graph.node[:]
+    graph.node.extend(nodes)
     if all(entry.domain != CONTRIBUTED for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(CONTRIBUTED, 1))
     return len(norms)
@@ -248,8 +250,3 @@ def _skip_norm(total: str, norm: NodeProto, added: NodeProto, other: str) -> Nod
         domain=CONTRIBUTED,
         epsilon=epsilon[0],
     )
-
-
-def _replace_nodes(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
-    del graph.node[:]
-    graph.node.extend(nodes)

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, numpy_helper
 
 from export.graphs.external_data import open_graph
 from export.parity.parity_inputs import Feeds
+from export.targets.cuda.assignment import list_counts
 from export.targets.cuda.float32_nodes import RANGES
 from export.targets.cuda.kernels import Kernels
-from export.targets.cuda.signature import CONTRIBUTED, opset_of, value_types
-from inference.bundle.manifest import Dtype, Graph, Role
+from export.targets.cuda.signature import CONTRIBUTED, dtype_name, float_type, opset_of, value_types
+from inference.bundle.manifest import Graph, Role
 from inference.errors import SetupError
 from inference.saturation import open_cpu_session
 
 LIST = Path(__file__).with_name("operators.json")
-_FLOATS = ("float32", "float16", "bfloat16")
 _REFUSED = {
     "float16": frozenset({"GRU", "LSTM", "RNN"}),
     "bfloat16": frozenset({"GRU", "LSTM", "RNN", "HardSwish"}),
@@ -62,23 +62,13 @@ def check_operators(path: Path, key: str) -> Counter[str]:
             domain = "" if node.domain == "ai.onnx" else node.domain
             if domain or node.op_type not in operators():
                 missing[f"{domain}.{node.op_type}" if domain else node.op_type] += 1
-            floats = [types[name] for name in (*node.output, *node.input) if name in types]
-            found.update([each for each in floats if each in _FLOATS][:1])
+            found.update(float_type(node, types))
     if missing:
-        listed = ", ".join(f"{what} ({count})" for what, count in sorted(missing.items()))
         hint = ": export standard operators" if any(CONTRIBUTED in each for each in missing) else ""
-        raise SetupError(f"TensorRT has no operator for nodes of {key}: {listed}{hint}")
+        raise SetupError(
+            f"TensorRT has no operator for nodes of {key}: {list_counts(missing)}{hint}"
+        )
     return found
-
-
-_LOW: dict[int, Dtype] = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
-_DTYPES = {
-    "uint8": np.uint8,
-    "int64": np.int64,
-    "int32": np.int32,
-    "bool": np.bool_,
-    "float32": np.float32,
-}
 
 
 def check_constants(path: Path, key: str) -> None:
@@ -99,8 +89,8 @@ def check_constants(path: Path, key: str) -> None:
         if node.op_type not in ("Clip", "Max") or not divisors.intersection(node.output):
             continue
         for name in node.input[1:] if node.op_type == "Clip" else node.input:
-            low = _LOW.get(constants[name].data_type) if name in constants else None
-            if low is None or np.prod(constants[name].dims) != 1:
+            low = dtype_name(constants[name].data_type) if name in constants else ""
+            if low not in RANGES or np.prod(constants[name].dims) != 1:
                 continue
             bound = abs(float(numpy_helper.to_array(constants[name]).astype(np.float32).item()))
             if bound < RANGES[low][0]:
@@ -146,8 +136,7 @@ def check_positions(path: Path, graph: Graph, key: str) -> None:
     )
     length = shapes[tokens.name][1]
     feeds: Feeds = {
-        port.name: np.full((1, *shapes[port.name][1:]), 0, _DTYPES[port.dtype])
-        for port in graph.inputs
+        port.name: np.zeros((1, *shapes[port.name][1:]), port.dtype) for port in graph.inputs
     }
     for port in graph.inputs:
         if port.role is Role.LENGTHS:
