@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from statistics import median
 
@@ -64,12 +65,7 @@ def generator_latencies(bundle: Bundle) -> dict[str, Latencies]:
 def _force_length(request: EngineRequest, tokens: int) -> EngineRequest:
     """The request with exactly this many new tokens."""
     update = {"min_new_tokens": tokens, "max_new_tokens": tokens}
-    return EngineRequest(
-        request.rules.model_copy(update=update),
-        source_ids=request.source_ids,
-        pixels=request.pixels,
-        prompt_ids=request.prompt_ids,
-    )
+    return replace(request, rules=request.rules.model_copy(update=update))
 
 
 def _until_slow(call: Callable[[int], float]) -> Iterator[tuple[int, float]]:
