@@ -22,7 +22,7 @@ from inference.tasks.shared.length_buckets import fixed_width
 
 _IMAGE_TOKENS = 0.3  # share of a prompt's tokens
 _MOST_IMAGES = 3  # of a prompt
-_MOST_PIXELS = 1 << 20  # of a call: ten images of 336 by 336, or two canvases of LLaVA-OneVision
+_MOST_PIXELS = 1 << 20  # of a call: nine images of 336 by 336
 _DELIMITERS = 0.3  # share of the tokens of a text whose labels end in some
 
 Array = NDArray[Any]
