@@ -28,7 +28,7 @@ from triptych.operation import (
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-_JITTER = random.Random()
+_JITTER = random.SystemRandom()
 """A generator of its own: `random.seed` of a program does not repeat the waits in every process,
 and waits do not change the numbers that it draws."""
 
