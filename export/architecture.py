@@ -58,7 +58,7 @@ class Lowering:
     traced_sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def stateless(
+def lower_stateless(
     module: nn.Module, inputs: tuple[Tensor, ...], *outputs: Tensor, **fields: Any
 ) -> Lowering:
     """The one graph of a part of a stateless model.

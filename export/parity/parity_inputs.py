@@ -110,7 +110,7 @@ class Probe:
         return drawn
 
 
-def most_images(shape: Sequence[int], prompts: int = 1) -> int:
+def limit_images(shape: Sequence[int], prompts: int = 1) -> int:
     """Of a prompt, if so many prompts have images of that (height, width, 3): fewer large ones,
     whose time in float64 grows with their pixels.
     """
@@ -332,7 +332,7 @@ class _Sources:
             return cls(feeds if graph else None, lengths)
         assert manifest.image is not None
         shape = checked_shape(manifest.image, manifest.images, longest)
-        counts = probe.image_counts(count, most_images(shape, count))
+        counts = probe.image_counts(count, limit_images(shape, count))
         lengths = probe.lengths(longest, count) if len(graph.inputs) > 1 else counts
         feeds = {}
         for port in graph.inputs:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from export.architecture import Graphs
 from export.checkpoint.memory import return_memory
 from export.layers.images.vision import checked_shape
-from export.parity.parity_inputs import most_images
+from export.parity.parity_inputs import limit_images
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Bundle, Manifest, Role
@@ -374,7 +374,7 @@ def _interleaved_request(
     ids = random.integers(0, manifest.vocabulary_size or 0, length)
     ids = np.insert(ids[ids != images.token_id], 0, int(random.integers(3)))
     shape = checked_shape(manifest.image, images, length)
-    count = min(length % 4, positions // (2 * images.tokens), most_images(shape))
+    count = min(length % 4, positions // (2 * images.tokens), limit_images(shape))
     places = np.sort(random.integers(0, len(ids) + 1, count))
     pixels = random.integers(0, 256, (count, *shape), dtype=np.uint8)
     tokens = images.tokens_of(*shape[:2])

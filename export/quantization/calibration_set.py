@@ -36,7 +36,8 @@ from inference.processing.tokenizer import EncodedText
 from inference.processing.tokenizer_kinds import load_tokenizer
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 
-IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".npz", ".png", ".tif", ".tiff", ".webp")
+IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+REGIONS = (".npz",)
 TEXTS = (".txt", ".tsv", ".jsonl")
 MOST = 320
 """Texts that are used, and images; of more, as many at equal distances."""
@@ -64,12 +65,14 @@ class Samples:
 
     Attributes:
         images: Paths of image files.
+        regions: Paths of files of regions.
         names: Names of the files and folders, without the folders that they are in.
-        found: Texts and images that were there, of which at most `MOST` of each are used.
+        found: All that were there, of which at most `MOST` of each kind are used.
     """
 
     texts: tuple[TextSample, ...]
     images: tuple[Path, ...]
+    regions: tuple[Path, ...]
     names: tuple[str, ...]
     found: int
 
@@ -82,16 +85,20 @@ def read_samples(paths: Sequence[Path]) -> Samples:
     """
     texts: list[TextSample] = []
     images: list[Path] = []
+    regions: list[Path] = []
     for path in _files(paths):
         if path.suffix.lower() in IMAGES:
             images.append(path)
+        elif path.suffix.lower() in REGIONS:
+            regions.append(path)
         else:
             texts += _texts(path)
     return Samples(
         tuple(_pick_evenly(texts)),
         tuple(_pick_evenly(images)),
+        tuple(_pick_evenly(regions)),
         tuple(path.resolve().name for path in paths),
-        len(texts) + len(images),
+        len(texts) + len(images) + len(regions),
     )
 
 
@@ -116,7 +123,7 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
         if path.is_file():
             yield path
             continue
-        found = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGES + TEXTS)
+        found = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGES + REGIONS + TEXTS)
         found = [file for file in found if file.is_file() and not file.name.startswith(".")]
         if not found:
             raise SetupError(
@@ -206,10 +213,11 @@ class CalibrationSet:
         model = LoadedModel(bundle.manifest, {}, load_tokenizer(bundle))  # for its tokenizer
         made = cls(samples.names, samples.found)
         for key, graph in bundle.manifest.graphs.items():
-            for kind, role in (("images", Role.PIXELS), ("texts", Role.TOKENS)):
+            for kind, role in ((_kind_of_pixels(model), Role.PIXELS), ("texts", Role.TOKENS)):
                 if graph.input(role) is None or len(getattr(samples, kind)) >= LEAST:
                     continue
-                had = f"{len(samples.texts)} texts and {len(samples.images)} images"
+                texts, images, regions = map(len, (samples.texts, samples.images, samples.regions))
+                had = f"{texts} texts, {images} images and {regions} files of regions"
                 raise SetupError(
                     f"--calibration {' '.join(samples.names)} has {had}: {bundle.manifest.name} "
                     f"reads {kind}, and at least {LEAST} are needed"
@@ -240,7 +248,8 @@ class CalibrationSet:
     def _add(self, key: str, graph: Graph, samples: Samples, model: LoadedModel) -> None:
         given = []
         if graph.input(Role.PIXELS):
-            given.append([_image(path, graph, model) for path in samples.images])
+            paths = getattr(samples, _kind_of_pixels(model))
+            given.append([_image(path, graph, model) for path in paths])
         if graph.input(Role.TOKENS):
             given.append(list(self._text_feeds(graph, samples, model)))
         together = zip(*map(cycle, given), strict=True)
@@ -259,7 +268,7 @@ class CalibrationSet:
         for sample in _readable(samples, graph, model):
             text, is_cut = _encode(sample, model)
             self.truncated += is_cut
-            yield _observed(sample.place), text_feeds(text, graph, model, random)
+            yield _replace_spaces(sample.place), text_feeds(text, graph, model, random)
 
 
 def text_feeds(
@@ -337,6 +346,11 @@ def _encode(sample: TextSample, model: LoadedModel) -> tuple[EncodedText, bool]:
     return whole.truncate(limit), len(whole) > limit
 
 
+def _kind_of_pixels(model: LoadedModel) -> str:
+    image = model.manifest.image
+    return "regions" if image is not None and image.regions is not None else "images"
+
+
 def _image(path: Path, graph: Graph, model: LoadedModel) -> tuple[str, Feeds]:
     """One image file as a batch of one.
 
@@ -349,9 +363,9 @@ def _image(path: Path, graph: Graph, model: LoadedModel) -> tuple[str, Feeds]:
         raise SetupError(f"--calibration {path}: {error}") from error
     port = graph.input(Role.PIXELS)
     assert port is not None
-    return _observed(path.name), {port.name: image.pixels[None]}
+    return _replace_spaces(path.name), {port.name: image.pixels[None]}
 
 
-def _observed(place: str) -> str:
+def _replace_spaces(place: str) -> str:
     """A place as those of observations are: one word."""
     return place.replace(" ", "_")

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, Lowering, Section, stateless
+from export.architecture import Architecture, Graphs, Lowering, Section, lower_stateless
 from export.checkpoint.checkpoint import SENTENCE_SETTINGS, Checkpoint
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.text_encoders.heads import HeadConfig, HeadKind
@@ -101,10 +101,12 @@ def text_graphs(model: TextModel, image: ImageSpec | None = None) -> Graphs:
         key = "pair" if lowerings else "text"
         inputs = _inputs(encoder, takes_pairs=True)
         shape = ("B", len(head.labels))
-        lowerings[key] = stateless(Pooled(encoder, model.classifier), inputs, _logits(shape))
+        lowerings[key] = lower_stateless(Pooled(encoder, model.classifier), inputs, _logits(shape))
     if head.scores_tokens:
         inputs = _inputs(encoder, takes_pairs=head.kind is HeadKind.ANSWER)
-        lowerings["text"] = stateless(Tagger(model), inputs, _logits(("B", "T", len(head.labels))))
+        lowerings["text"] = lower_stateless(
+            Tagger(model), inputs, _logits(("B", "T", len(head.labels)))
+        )
     suffixes = {"text": "", "pair": "-pair"}
     parts = {part: suffixes[part] for part in lowerings}
     return Graphs(lowerings, parts=parts, source_vocabulary=encoder.tokens.num_embeddings)
@@ -114,13 +116,13 @@ def _embedder(model: TextModel) -> Lowering:
     encoder, pooling = model.encoder, model.pooling
     width = pooling.output_width(encoder.width)
     port = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
-    return stateless(Pooled(encoder, pooling), _inputs(encoder, takes_pairs=False), port)
+    return lower_stateless(Pooled(encoder, pooling), _inputs(encoder, takes_pairs=False), port)
 
 
 def _mask_filler(model: TextModel) -> Lowering:
     filler = MaskFiller(model)
     best = ("B", "M", filler.best)
-    return stateless(
+    return lower_stateless(
         filler,
         (*TEXTS, _POSITIONS, _CHOICES),
         Port(name="top_tokens", dtype="int64", shape=best, role=Role.TOP_TOKENS),

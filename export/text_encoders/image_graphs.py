@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from export.architecture import Architecture, Graphs, Lowering, no_section, stateless
+from export.architecture import Architecture, Graphs, Lowering, lower_stateless, no_section
 from export.checkpoint.labels import classify_section, labels
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
@@ -91,7 +91,9 @@ def image_graphs(model: ImageModel, image: ImageSpec | None) -> Graphs:
     role = Role.EMBEDDING if model.head is None else Role.LOGITS
     width = model.output_width
     output = Tensor(name=role.value, dtype="float32", shape=("B", width), role=role)
-    return Graphs({"image": stateless(model, (pixels_port(image),), output)}, parts={"image": ""})
+    return Graphs(
+        {"image": lower_stateless(model, (pixels_port(image),), output)}, parts={"image": ""}
+    )
 
 
 def image_architecture(
@@ -159,7 +161,7 @@ def rollout(tower: nn.Module, image: ImageSpec, leading: int = 1) -> Lowering:
     module = AttentionRollout(tower, leading)
     shape = ("B", *module.grid)
     output = Tensor(name="attention", dtype="float32", shape=shape, role=Role.ATTENTION)
-    return stateless(module, (pixels_port(image),), output, is_fused=False)
+    return lower_stateless(module, (pixels_port(image),), output, is_fused=False)
 
 
 def with_attention(

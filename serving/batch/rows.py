@@ -297,7 +297,7 @@ class RowRequests:
                 if item.error is not None and len(one.rows) > 1:
                     (item,) = self._finish(self._submit(rows, (position,)), usages)
                 items[position] = item
-        return [items[position] for position in range(len(rows))], total(usages)
+        return [items[position] for position in range(len(rows))], sum_usage(usages)
 
     @property
     def _request_rows(self) -> int:
@@ -372,7 +372,7 @@ class RowRequests:
         return failed
 
 
-def total(usages: Sequence[Usage]) -> Usage:
+def sum_usage(usages: Sequence[Usage]) -> Usage:
     """The tokens of several requests."""
     return Usage(
         prompt_tokens=sum(one.prompt_tokens for one in usages),

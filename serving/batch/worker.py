@@ -27,7 +27,7 @@ from inference.tasks.shared.length_buckets import LARGE
 from serving.batch.job import Job
 from serving.batch.parts import Parts
 from serving.batch.places import UNFINISHED, Place
-from serving.batch.rows import Row, RowReader, RowRequests, total
+from serving.batch.rows import Row, RowReader, RowRequests, sum_usage
 from serving.batch.shards import Input, Shard
 from serving.local_model import LocalModel, open_local_model
 from triptych.errors import TriptychError
@@ -128,7 +128,7 @@ class Worker:
                 mark.delete()
             items.append(item)
             usages.append(usage)
-        return items, total(usages)
+        return items, sum_usage(usages)
 
     def _deaths(self, name: str) -> int:
         """Marks of this name that no worker has removed."""

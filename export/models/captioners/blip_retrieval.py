@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Graphs, LimitedByText, stateless
+from export.architecture import Graphs, LimitedByText, lower_stateless
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import BERT_ATTENTION, Names, bert_block, projections
 from export.layers.images.vision import pixels_port, prepare_tower
@@ -155,9 +155,9 @@ def graphs(model: Retrieval, image: ImageSpec | None) -> Graphs:
     embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
     logits = Port(name="logits", dtype="float32", shape=("B", len(LABELS)), role=Role.LOGITS)
     lowerings = {
-        "pair": stateless(Pair(model), (*pixels, *TEXTS), logits),
-        "image": stateless(ImageVector(model), pixels, embedding),
-        "text": stateless(TextVector(model), TEXTS, embedding),
+        "pair": lower_stateless(Pair(model), (*pixels, *TEXTS), logits),
+        "image": lower_stateless(ImageVector(model), pixels, embedding),
+        "text": lower_stateless(TextVector(model), TEXTS, embedding),
     }
     return Graphs(
         lowerings,

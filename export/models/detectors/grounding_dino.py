@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, stateless
+from export.architecture import Architecture, Graphs, lower_stateless
 from export.checkpoint.checkpoint import Checkpoint
 from export.layers.attention.windows import Grid
 from export.layers.images.vision import pixels_port, prepare_tower
@@ -167,7 +167,7 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
         Port(name="chosen_scores", dtype="float32", shape=("B", queries), role=Role.CHOSEN_SCORES),
     )
     sizes = {"T": 9, "height": height, "width": width}
-    lowering = stateless(model, inputs, *outputs, traced_sizes=sizes)
+    lowering = lower_stateless(model, inputs, *outputs, traced_sizes=sizes)
     return Graphs(
         lowerings={"detect": lowering},
         parts={"detect": ""},

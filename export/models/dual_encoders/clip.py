@@ -23,7 +23,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, LimitedByPositions, LimitedByText, stateless
+from export.architecture import (
+    Architecture,
+    Graphs,
+    LimitedByPositions,
+    LimitedByText,
+    lower_stateless,
+)
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
@@ -305,8 +311,8 @@ def tower_graphs(
     image = prepare_tower(model.image, image)
     embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
     lowerings = {
-        "image": stateless(model.image, (pixels_port(image),), embedding),
-        "text": stateless(model.text, texts, embedding),
+        "image": lower_stateless(model.image, (pixels_port(image),), embedding),
+        "text": lower_stateless(model.text, texts, embedding),
     }
     vocabulary = model.text.tokens.num_embeddings
     return Graphs(lowerings, parts={"image": "", "text": "-text"}, source_vocabulary=vocabulary)

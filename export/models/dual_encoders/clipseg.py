@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, no_section, stateless
+from export.architecture import Architecture, Graphs, lower_stateless, no_section
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
@@ -261,7 +261,7 @@ def graphs(model: CLIPSeg, image: ImageSpec | None) -> Graphs:
     height, wide = rows * _pixels(model, 0), columns * _pixels(model, 1)
     masks = Port(name="masks", dtype="float32", shape=("B", "K", height, wide), role=Role.MASKS)
     given = (*towers.lowerings["image"].graph.inputs, texts)
-    segmenter = stateless(model.image, given, masks, traced_sizes={"K": 9})
+    segmenter = lower_stateless(model.image, given, masks, traced_sizes={"K": 9})
     return replace(towers, lowerings={**towers.lowerings, "image": segmenter})
 
 

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, no_section, stateless
+from export.architecture import Architecture, Graphs, lower_stateless, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.images.vision import patch_grid
@@ -237,7 +237,7 @@ def graphs(model: OwlViT, image: ImageSpec | None) -> Graphs:
         Port(name=name, dtype="float32", shape=("B", model.patches, *last), role=role)
         for name, last, role in found
     )
-    detector = stateless(model.image, given, *outputs)
+    detector = lower_stateless(model.image, given, *outputs)
     return replace(towers, lowerings={**towers.lowerings, "image": detector})
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, stateless
+from export.architecture import Architecture, Graphs, lower_stateless
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, projections
@@ -243,8 +243,8 @@ def graphs(model: XCLIP, image: ImageSpec | None) -> Graphs:
     videos = (pixels.model_copy(update={"shape": shape}),)
     lowerings = {
         **towers.lowerings,
-        "image": stateless(model.image, videos, embedding, patches),
-        "labels": stateless(model.labels, (patches, texts), changed, traced_sizes={"K": 9}),
+        "image": lower_stateless(model.image, videos, embedding, patches),
+        "labels": lower_stateless(model.labels, (patches, texts), changed, traced_sizes={"K": 9}),
     }
     return replace(towers, lowerings=lowerings, parts={**towers.parts, "labels": "-labels"})
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, stateless
+from export.architecture import Architecture, Graphs, lower_stateless
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.labels import labels
 from export.config.config_reader import ConfigReader, key
@@ -173,7 +173,7 @@ def pair_graphs(model: Any, pixels: Port, traced_sizes: Mapping[str, int]) -> Gr
     labels = model.head_config.labels
     logits = Port(name="logits", dtype="float32", shape=("B", len(labels)), role=Role.LOGITS)
     sizes = {"T": 9, **traced_sizes}
-    lowering = stateless(model, (pixels, *TEXTS), logits, traced_sizes=sizes)
+    lowering = lower_stateless(model, (pixels, *TEXTS), logits, traced_sizes=sizes)
     vocabulary = model.text.tokens.num_embeddings
     return Graphs({"pair": lowering}, parts={"pair": ""}, source_vocabulary=vocabulary)
 

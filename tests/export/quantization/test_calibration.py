@@ -271,7 +271,7 @@ def test_images_and_texts_of_one_graph_are_read_together(tmp_path: Path) -> None
     graph = bundle.manifest.graphs["text"]
     graph = graph.model_copy(update={"inputs": (pixels_port(recipe), *graph.inputs)})
     manifest = bundle.manifest.model_copy(update={"graphs": {"pair": graph}, "image": recipe})
-    (tmp_path / "found").mkdir()
+    _images(tmp_path / "found")  # beside the files that are read
     for number in range(CALIBRATION_SET_COUNT):
         features = np.full((number % 9 + 1, 3), number, np.float32)
         np.savez(tmp_path / "found" / f"{number:02}.npz", features=features)
@@ -284,13 +284,13 @@ def test_images_and_texts_of_one_graph_are_read_together(tmp_path: Path) -> None
     np.testing.assert_array_equal(feeds["pixels"], np.full((1, 6, 1, 3), 14))
     encoded = load_model(bundle).spans.encode_text("Table 4 was good.")
     assert feeds["token_ids"].tolist() == [list(encoded.ids)]
-    with pytest.raises(SetupError, match=r"00\.png: not a file of regions: this model reads"):
+    with pytest.raises(SetupError, match=r"20 images and 0 files of regions: .* reads regions"):
         _set(Bundle(bundle.folder, manifest), _images(tmp_path / "photos"), texts)
 
 
 def test_the_wrong_kind_of_samples_is_an_error(tmp_path: Path) -> None:
     bundle = example_bundle("example-vit", tmp_path)
-    with pytest.raises(SetupError, match="20 texts and 0 images: example-vit reads images"):
+    with pytest.raises(SetupError, match=r"20 texts, 0 images and .*: example-vit reads images"):
         _set(bundle, _texts(tmp_path, *["a red circle"] * CALIBRATION_SET_COUNT))
 
 
@@ -307,7 +307,8 @@ def test_a_line_is_a_text_or_with_a_tab_a_pair(tmp_path: Path) -> None:
         TextSample("texts.txt:1", "one text"),
         TextSample("texts.txt:3", "Who?", "Ana."),
     )
-    assert (samples.images, samples.names, samples.found) == ((), ("texts.txt",), 2)
+    assert (samples.images, samples.regions) == ((), ())
+    assert (samples.names, samples.found) == (("texts.txt",), 2)
 
 
 def test_json_lines_name_their_texts(tmp_path: Path) -> None:
