@@ -181,8 +181,7 @@ class OpenVino:
         self._request = compiled.create_infer_request()
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
-        found = self._request.infer(self._prepared(inputs), share_inputs=True)
-        return np.asarray(found[0])
+        return np.asarray(self._request.infer(self._prepared(inputs), share_inputs=True)[0])
 
     def _converted(self, name: str, kind: str, folder: Path) -> Any:
         import nncf

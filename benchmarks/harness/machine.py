@@ -127,5 +127,4 @@ def write_json(report: Any, file: Path) -> None:
 
 def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
-    rule = ["---"] * len(header)
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *lines])
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *lines])

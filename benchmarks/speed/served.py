@@ -122,8 +122,7 @@ def compare(
             return closed_loop(engine.send, bodies, in_flight)
 
         def served(in_flight: int) -> Loop:
-            address = urlsplit(url).netloc
-            return http_loop(address, "/v1/translate", bodies, generated, in_flight)
+            return http_loop(urlsplit(url).netloc, "/v1/translate", bodies, generated, in_flight)
 
         return [
             {"model": model, "precision": precision}

@@ -355,8 +355,7 @@ def _answered(
     passages = [one.passage for one in asked]
     if is_swapped:
         passages = passages[1:] + passages[:1]
-    found = answer([one.question for one in asked], passages, False)
-    return found, [one.answer for one in asked]
+    return answer([one.question for one in asked], passages, False), [one.answer for one in asked]
 
 
 def _words(text: str) -> list[str]:

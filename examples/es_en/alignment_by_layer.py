@@ -63,8 +63,7 @@ class Reader:
         for row, word in zip(looked, written, strict=True):
             np.add.at(by_word[word], words, row)
         by_word /= by_word.sum(axis=1, keepdims=True)
-        translation = self._tokenizer.decode(tokens[0], skip_special_tokens=True)
-        return Reading(translation, by_word)
+        return Reading(self._tokenizer.decode(tokens[0], skip_special_tokens=True), by_word)
 
     def _word_numbers(self, ids: torch.Tensor) -> list[int]:
         """The word number of each token; the end token is a word of its own."""

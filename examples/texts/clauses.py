@@ -173,8 +173,7 @@ class Clause:
     def statement(self) -> Phrase:
         """Subject, verb, complement."""
         subject, predicate = self.subject, self.predicate()
-        whole = Phrase(subject.spanish, subject.english).then(predicate)
-        return replace(whole, pairs=self.pairs)
+        return replace(Phrase(subject.spanish, subject.english).then(predicate), pairs=self.pairs)
 
     def predicate(self) -> Phrase:
         """The clause without its subject."""

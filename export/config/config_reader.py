@@ -252,8 +252,7 @@ class ConfigReader:
         Raises:
             CheckpointError: missing, or something else.
         """
-        value = self._check(name, None, "a list of numbers", _are_numbers)
-        return tuple(map(float, value))
+        return tuple(map(float, self._check(name, None, "a list of numbers", _are_numbers)))
 
     def section(
         self,

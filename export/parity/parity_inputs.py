@@ -497,6 +497,5 @@ def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:
     if port.role is Role.SOURCE:
         return lengths
     if port.role is Role.PIXELS:
-        shape = [int(size) for size in port.shape[1:]]
-        return probe.pixels(len(lengths), shape).astype(port.dtype)
+        return probe.pixels(len(lengths), [int(size) for size in port.shape[1:]]).astype(port.dtype)
     return probe.tokens(len(lengths), int(lengths.max()), probe.source_vocabulary)

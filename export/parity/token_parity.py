@@ -29,7 +29,7 @@ from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import CandidateRequest, Candidates, plain_request
 from inference.engine.runners.protocol import Group, Prompt, Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.state.group_state import BufferShape
+from inference.engine.state.group_state import BufferShape, MemoryModel
 from inference.generation import Generation, Hypothesis
 
 MULTIPLE = 4
@@ -161,6 +161,8 @@ SCORE_TOLERANCE = 1e-4
 MAX_NEW_TOKENS = 24
 SOURCE_LENGTHS = (3, 11, 6, 1, 8)
 BEAMS = (1, 4)
+_MOST_BYTES = 512 << 20
+"""Of the states of searches together."""
 
 
 @dataclass
@@ -191,14 +193,14 @@ def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
     PyTorch is done before the graphs are opened: what each needs for a call is not held together.
     """
     reference = TorchRunner(graphs, bundle.manifest, keeps_prompts=True)
-    searches = [(beams, mixed_requests(bundle.manifest, beams)) for beams in BEAMS]
-    expected = [[a.hypotheses for a in decode(reference, requests)] for _, requests in searches]
+    drawn = {beams: mixed_requests(bundle.manifest, beams) for beams in BEAMS}
+    searches = [(each, _capacity(graphs, bundle.manifest, n, each)) for n, each in drawn.items()]
+    expected = [[a.hypotheses for a in decode(reference, *given)] for given in searches]
     del reference  # and the states of its prompts
     return_memory()
     runner = make_runner(bundle)  # as it is served
     parity = TokenParity()
-    for (beams, requests), wanted in zip(searches, expected, strict=True):
-        capacity = _capacity(graphs, beams)
+    for beams, (requests, capacity), wanted in zip(BEAMS, searches, expected, strict=True):
         batched = [answer.hypotheses for answer in decode(runner, requests, capacity)]
         alone = [decode(runner, [request])[0].hypotheses for request in requests]
         for how, given in (("batched", batched), ("alone", alone)):
@@ -211,13 +213,18 @@ def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
     return parity
 
 
-def _capacity(graphs: Graphs, beams: int) -> Capacity:
-    """Of searches together. Two at a time where short sources are padded to an encoder's blocks,
-    whose scores take 0.1 GB a source; the others join when one has ended.
+def _capacity(
+    graphs: Graphs, manifest: Manifest, beams: int, requests: Sequence[EngineRequest]
+) -> Capacity:
+    """Of searches together. Two at a time where the states of all are large, or short sources are
+    padded to an encoder's blocks, whose scores take 0.1 GB each; others join when one has ended.
     """
-    admit = graphs.lowerings.get("admit")
+    admit, count = graphs.lowerings.get("admit"), len(requests)
+    lengths = [(each.final_length, each.source_length) for each in requests]
+    shape = BufferShape.holding(count, *map(max, *lengths))
+    states = MemoryModel.of(manifest.states).bytes(beams, shape)
     is_divided = admit is not None and "S" in admit.traced_sizes
-    return Capacity(rows=2 * beams) if is_divided else Capacity()
+    return Capacity(rows=2 * beams) if is_divided or states > _MOST_BYTES else Capacity()
 
 
 class _Search:

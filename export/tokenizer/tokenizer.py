@@ -320,5 +320,4 @@ def marks_single_texts(files: TokenizerFiles) -> bool:
     """Whether tokens of a single text are in another segment than 0, as XLNet's class token is."""
     if FAST_FILE not in files:
         return False
-    tokenizer = Tokenizer.from_str(files[FAST_FILE].decode())
-    return any(tokenizer.encode("a").type_ids)
+    return any(Tokenizer.from_str(files[FAST_FILE].decode()).encode("a").type_ids)

@@ -121,8 +121,7 @@ def _pixels(
     """The images of each prompt; None where prompts hold none."""
     if places is None:
         return None
-    read = prepare_images(images, model)
-    return PromptPixels.of(places, header, request.prompts, read)
+    return PromptPixels.of(places, header, request.prompts, prepare_images(images, model))
 
 
 def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:

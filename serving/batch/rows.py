@@ -167,8 +167,7 @@ class RowReader:
                 raise UnsupportedImage(f"not base64 or a data URI ({error})") from None
         if "://" in text or text.startswith("/"):
             return Place.of(text).read()
-        place = self.source.place(file)
-        return (place.parent / text).read()
+        return (self.source.place(file).parent / text).read()
 
 
 def _catch(read: Callable[..., Any], *arguments: Any) -> Any:

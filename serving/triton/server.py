@@ -284,8 +284,7 @@ class TritonServer(ServerLifetime):
     def _in_order(self, name: str) -> list[Bundle]:
         """A bundle's complete versions, in the order in which to try them."""
         complete = self._versions.in_order(name, self.repository.complete(name))
-        served = self._last_served.get(name)
-        return sorted(complete, key=lambda bundle: bundle.version != served)
+        return sorted(complete, key=lambda bundle: bundle.version != self._last_served.get(name))
 
     def _record(self, name: str) -> None:
         version = self._last_served[name] = self.served[name]

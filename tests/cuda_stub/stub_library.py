@@ -61,8 +61,7 @@ class Stub:
 
     def read(self) -> Counts:
         """The counts so far."""
-        names = Counts.__dataclass_fields__
-        return Counts(**{name: getattr(self._counts, name) for name in names})
+        return Counts(**{name: getattr(self._counts, name) for name in Counts.__dataclass_fields__})
 
     @property
     def allocated_bytes(self) -> int:

@@ -53,8 +53,7 @@ def engine_stats(stack: Stack, model: str = MODEL) -> EngineStats:
         if argument.startswith("--metrics-port=")
     )
     server = f"127.0.0.1:{flag.partition('=')[2]}"
-    metrics = request(server, "GET", "/metrics", TIMEOUT_S).body.decode()
-    return read_engine_stats(metrics)[model]
+    return read_engine_stats(request(server, "GET", "/metrics", TIMEOUT_S).body.decode())[model]
 
 
 def command_line(pid: int) -> list[str]:
@@ -99,8 +98,7 @@ def shared_memory(*prefixes: str) -> list[Path]:
 
 def resources(stack: Stack) -> tuple[int, int, int]:
     """Numbers of processes, open files and shared-memory regions that a stack holds."""
-    regions = shared_memory(shm_prefix(stack))
-    return len(alive_processes(stack)), open_files(stack), len(regions)
+    return len(alive_processes(stack)), open_files(stack), len(shared_memory(shm_prefix(stack)))
 
 
 async def idle(stack: Stack) -> bool:

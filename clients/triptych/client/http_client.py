@@ -89,12 +89,10 @@ class Client(_Connection, BlockingMethods):
         self._http = self._open(httpx.Client, base_url, api_key, timeout, retries, transport)
 
     def health(self) -> bool:
-        response = self._attempt(self._http.build_request("GET", "/health"))
-        return http_exchange.is_ready(response)
+        return http_exchange.is_ready(self._attempt(self._http.build_request("GET", "/health")))
 
     def ready(self) -> bool:
-        response = self._attempt(self._http.build_request("GET", "/ready"))
-        return http_exchange.is_ready(response)
+        return http_exchange.is_ready(self._attempt(self._http.build_request("GET", "/ready")))
 
     def close(self) -> None:
         self._http.close()

@@ -222,8 +222,7 @@ class Vocabulary:
 
     def extend(self, table: Tensor) -> Tensor:
         """A table of tokens, or a bias, with the further row."""
-        further = table.new_zeros(int(self.has_further_row), *table.shape[1:])
-        return torch.cat([table, further])
+        return torch.cat([table, table.new_zeros(int(self.has_further_row), *table.shape[1:])])
 
     def files(self, pieces: tuple[bytes, bytes], pair: tuple[str, str] | None) -> dict[str, bytes]:
         """Those of a tokenizer of the kind `sentencepiece_pair`.

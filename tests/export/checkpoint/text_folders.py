@@ -97,8 +97,7 @@ def byte_pairs(
 
 
 def _t5(folder: Path) -> Any:
-    pieces = _unigram(["<pad>", "</s>", "<unk>"])
-    return transformers.T5Tokenizer(vocab=pieces, extra_ids=10)
+    return transformers.T5Tokenizer(vocab=_unigram(["<pad>", "</s>", "<unk>"]), extra_ids=10)
 
 
 def _mbart50(folder: Path) -> Any:

@@ -93,8 +93,7 @@ def _prompt(twin: TwinPair, request: EngineRequest) -> dict[str, torch.Tensor]:
         return {}
     model_type = twin.checkpoint.config["model_type"]
     if model_type == "blip":  # its `generate` replaces the first token and drops the last one
-        ends = request.rules.eos_token_ids[0]
-        return {"input_ids": torch.tensor([[*request.decoder_ids, ends]])}
+        return {"input_ids": torch.tensor([[*request.decoder_ids, request.rules.eos_token_ids[0]]])}
     name = "decoder_input_ids" if model_type == "vision-encoder-decoder" else "input_ids"
     return {name: torch.tensor([request.decoder_ids])}
 

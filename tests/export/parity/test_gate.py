@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial, partialmethod
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from export.parity.parity_inputs import (
     without_padding,
 )
 from export.parity.token_parity import compare_tokens, mixed_requests
+from export.parity.torch_runner import TorchGroup
 from export.parity.verify import ParityError, Report, _compare_outputs, observe, relative_difference
 from export.parity.verify import verify as verify_ill_conditioned
 from export.parity.verify import verify as verify_short_contexts
@@ -276,26 +277,32 @@ def test_tokens_of_pytorch_are_there_before_a_graph_is_opened(
     assert "TorchRunner" not in runners[len(token_parity.BEAMS) :]
 
 
-@pytest.mark.parametrize(("name", "together"), [("led", 2), ("marian", 4)])
-def test_sources_that_an_encoder_pads_to_blocks_are_decoded_two_at_a_time(
+@pytest.mark.parametrize(
+    ("name", "most_bytes", "together"),
+    [("led", 1 << 40, 2), ("marian", 1 << 40, 4), ("marian", 0, 2)],
+)
+def test_searches_of_much_memory_are_two_at_a_time(
     name: str,
+    most_bytes: int,
     together: int,
     twins: Twins,
     bundles: Bundles,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    admitted: list[int] = []
-    admit, defer = OrtGroup.admit, OrtGroup.admit_deferred
+    admitted: dict[str, int] = {}
 
-    def count(group: OrtGroup, prompts: Any, *given: Any) -> Any:
-        admitted.append(len(prompts))
-        return (admit if given else defer)(group, prompts, *given)
+    def count(admit: Any, /, group: Any, prompts: Any, *given: Any) -> Any:
+        kind = type(group).__name__
+        admitted[kind] = max(admitted.get(kind, 0), len(prompts))
+        return admit(group, prompts, *given)
 
-    monkeypatch.setattr(OrtGroup, "admit", count)
-    monkeypatch.setattr(OrtGroup, "admit_deferred", count)
+    for owner, called in (OrtGroup, "admit"), (OrtGroup, "admit_deferred"), (TorchGroup, "admit"):
+        counting = partialmethod(partial(count, getattr(owner, called)))
+        monkeypatch.setattr(owner, called, counting)
+    monkeypatch.setattr(token_parity, "_MOST_BYTES", most_bytes)
     parity = compare_tokens(twins(name, EXPORTED).graphs(), bundles(name, EXPORTED))
     assert parity.compared
-    assert max(admitted) == together
+    assert admitted == {"OrtGroup": together, "TorchGroup": together}
 
 
 GAINS = {"t5": 4.0, "gpt_neo": 6.0, "gemma2": 12.0}

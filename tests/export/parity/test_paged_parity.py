@@ -220,8 +220,7 @@ class Pictured:
             update={"num_beams": beams, "num_return_sequences": beams}
         )
         pixels = self.images[list(images)] if images else None
-        made = EngineRequest(rules, prompt_ids=tuple(ids), pixels=pixels)
-        return self._validator.validate(made)
+        return self._validator.validate(EngineRequest(rules, prompt_ids=tuple(ids), pixels=pixels))
 
     def tokens(self, core: EngineCore, asked: EngineRequest) -> list[tuple[int, ...]]:
         (events,) = run_staggered(core, [asked], [0])

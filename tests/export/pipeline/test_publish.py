@@ -241,8 +241,7 @@ def check(tmp_path: Path) -> Callable[[Bundle], FileChecks]:
             (tmp_path / "repository" / model).mkdir(parents=True)
             (stage / model).rename(tmp_path / "repository" / model / "1")
         bundle = Bundle(tmp_path / "repository" / manifest.name / "1", manifest)
-        findings = Findings("", 1, "", "", (), {}, None, {})
-        return FileChecks(bundle, findings)
+        return FileChecks(bundle, Findings("", 1, "", "", (), {}, None, {}))
 
     return publish
 

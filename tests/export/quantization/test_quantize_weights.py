@@ -39,8 +39,7 @@ CHECKPOINT = Path(__file__).parents[3] / "examples" / "checkpoints" / "example-g
 
 
 def _weight(outputs: int, inputs: int) -> Floats:
-    random = np.random.default_rng(inputs)
-    return random.normal(size=(outputs, inputs)).astype(np.float32)
+    return np.random.default_rng(inputs).normal(size=(outputs, inputs)).astype(np.float32)
 
 
 def _floats(weight: Floats) -> Floats:

@@ -134,8 +134,7 @@ def source_input(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[Any]:
     if tensor.role is Role.PIXELS:
         given = [prompt.pixels for prompt in prompts if prompt.pixels is not None]
         if tensor.shape[0] == "I":  # of all prompts
-            none = np.zeros((0, *map(int, tensor.shape[1:])), np.uint8)
-            return np.concatenate([none, *given])
+            return np.concatenate([np.zeros((0, *map(int, tensor.shape[1:])), np.uint8), *given])
         return np.stack(given)
     sources = [prompt.source_ids for prompt in prompts if prompt.source_ids is not None]
     if tensor.role in (Role.SOURCE, Role.LENGTHS):
