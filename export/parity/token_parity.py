@@ -162,7 +162,7 @@ MAX_NEW_TOKENS = 24
 SOURCE_LENGTHS = (3, 11, 6, 1, 8)
 BEAMS = (1, 4)
 _MOST_BYTES = 512 << 20
-"""Of the states of searches together."""
+"""Of the states of all searches; where they need more, two are decoded at a time."""
 
 
 @dataclass
