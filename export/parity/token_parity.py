@@ -198,17 +198,16 @@ def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
     expected = [[a.hypotheses for a in decode(reference, *given)] for given in searches]
     del reference  # and the states of its prompts
     return_memory()
-    runner = make_runner(bundle)  # as it is served
+    runner = make_runner(bundle, spare_bytes=128 << 20)  # as it is served, with less kept
     parity = TokenParity()
     for beams, (requests, capacity), wanted in zip(BEAMS, searches, expected, strict=True):
-        batched = [answer.hypotheses for answer in decode(runner, requests, capacity)]
-        alone = [decode(runner, [request])[0].hypotheses for request in requests]
-        for how, given in (("batched", batched), ("alone", alone)):
-            together = capacity if how == "batched" else None
+        batched = decode(runner, requests, capacity)
+        alone = [decode(runner, [request])[0] for request in requests]
+        for how, given, together in (("batched", batched, capacity), ("alone", alone, None)):
             search = _Search(graphs, bundle.manifest, runner, requests, together)
-            for index in range(len(requests)):
+            for index, (want, got) in enumerate(zip(wanted, given, strict=True)):
                 place = f"{beams} beams, request {index}, {how}"
-                _compare(parity, search, index, place, wanted[index], given[index])
+                _compare(parity, search, index, place, want, got.hypotheses)
     runner.close()
     return parity
 
@@ -224,7 +223,8 @@ def _capacity(
     shape = BufferShape.holding(count, *map(max, *lengths))
     states = MemoryModel.of(manifest.states).bytes(beams, shape)
     is_divided = admit is not None and "S" in admit.traced_sizes
-    return Capacity(rows=2 * beams) if is_divided or states > _MOST_BYTES else Capacity()
+    rows = 2 * beams if is_divided or states > _MOST_BYTES else Capacity.rows
+    return Capacity(rows=rows, prefix_bytes=0)  # their prompts have no prefix in common
 
 
 class _Search:

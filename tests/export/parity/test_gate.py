@@ -265,9 +265,9 @@ def test_tokens_of_pytorch_are_there_before_a_graph_is_opened(
         runners.append(type(runner).__name__)
         return search(runner, *given)
 
-    def opened(*given: Any) -> Any:
+    def opened(*given: Any, **options: Any) -> Any:
         assert runners == ["TorchRunner"] * len(token_parity.BEAMS)
-        return make_runner(*given)
+        return make_runner(*given, **options)
 
     make_runner = token_parity.make_runner
     monkeypatch.setattr(token_parity, "decode", recorded)
