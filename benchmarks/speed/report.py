@@ -95,11 +95,12 @@ def _comparisons(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     for ours in sorted(e for e in engines if e.startswith(OURS)):
         for theirs in sorted(e for e in engines if not e.startswith(OURS)):
             cells = ratios(rows, ours, theirs)
+            greedy = [ratio for cell, ratio in cells.items() if "greedy" in cell]
             if cells:
                 found[f"{ours} / {theirs}"] = {
                     "geometric_mean": geometric_mean(cells.values()),
                     "least": min(cells.values()),
-                    "greedy": geometric_mean(v for k, v in cells.items() if "greedy" in k),
+                    "greedy": geometric_mean(greedy) if greedy else None,
                     "cells": cells,
                 }
     return found
@@ -134,7 +135,7 @@ def comparison_table(found: dict[str, dict[str, Any]]) -> Table:
     shown = Table("ratio of tokens/s", "geometric mean", "least", "greedy only")
     for pair, values in found.items():
         numbers = (values[name] for name in ("geometric_mean", "least", "greedy"))
-        shown.add_row(pair, *(f"{number:.2f}" for number in numbers))
+        shown.add_row(pair, *("–" if number is None else f"{number:.2f}" for number in numbers))
     return shown
 
 

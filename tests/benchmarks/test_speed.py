@@ -86,6 +86,14 @@ def test_ratio_is_to_the_better_number_of_threads_of_each_cell() -> None:
     assert list(values["cells"].values()) == [2.0, 1.5]
 
 
+def test_beams_are_reported_without_greedy_search(tmp_path: Path) -> None:
+    rows = [report.row(_result(engine, 1, 4, 100)) for engine in ("triptych", "ctranslate2")]
+    found = report.comparisons(rows)
+    shown = report.comparison_table(found)
+    assert [next(iter(column.cells)) for column in shown.columns][1:] == ["1.00", "1.00", "–"]
+    report.write({"rows": rows, "comparisons": found}, tmp_path)
+
+
 def test_report_is_written_with_its_picture(tmp_path: Path) -> None:
     rows = [report.row(_result("triptych", batch, 1, 100)) for batch in (1, 8)]
     report.write({"rows": rows}, tmp_path)

@@ -65,8 +65,7 @@ def doubling() -> onnx.ModelProto:
 
 def convolution() -> onnx.ModelProto:
     weights = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 3, 3], [1.0] * 9)
-    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
-    return image_graph(node, weights)
+    return image_graph(helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1]), weights)
 
 
 def image_graph(node: onnx.NodeProto, *weights: onnx.TensorProto) -> onnx.ModelProto:

@@ -122,8 +122,7 @@ class Site:
         self._chmod(0o555)
 
     def classifies(self) -> bool:
-        body = {"images": [PICTURE]}
-        return self._http.post(f"{self.url}/v1/embed", json=body).is_success
+        return self._http.post(f"{self.url}/v1/embed", json={"images": [PICTURE]}).is_success
 
     def has(self, version: int) -> bool:
         """Whether Triton takes requests for a version of the generator."""

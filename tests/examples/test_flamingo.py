@@ -64,8 +64,7 @@ def taught(pool: Pool) -> Lessons:
     torch.manual_seed(0)
     tokenizer = build_tokenizer()
     model = build_model(len(tokenizer) - 2)
-    latents = torch.randn(len(pool.images), len(ATTRIBUTES), 96)
-    return Lessons(model, tokenizer, pool, latents, 0)
+    return Lessons(model, tokenizer, pool, torch.randn(len(pool.images), len(ATTRIBUTES), 96), 0)
 
 
 def test_no_picture_or_word_of_a_question_is_in_training(pool: Pool, held_out: Pool) -> None:

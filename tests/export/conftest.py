@@ -77,8 +77,7 @@ class TwinPair:
     @staticmethod
     def vocabulary_size(graphs: Graphs) -> int:
         """Tokens that a generator scores."""
-        logits = graphs.lowerings["step"].graph.output(Role.LOGITS)
-        return int(logits.shape[-1])
+        return int(graphs.lowerings["step"].graph.output(Role.LOGITS).shape[-1])
 
 
 def example_bundle(name: str, folder: Path) -> Bundle:

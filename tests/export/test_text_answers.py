@@ -104,5 +104,4 @@ def _answers(bundle: Bundle, kind: str, num_beams: int) -> list[str]:
         EngineRequest(limited.with_overrides(call.options), source_ids=call.inputs["source_ids"])
         for call in plan.calls
     ]
-    outcomes = decode(OrtRunner(bundle, threads=1), requests)
-    return [item.text for item in plan.finish(outcomes).data]
+    return [item.text for item in plan.finish(decode(OrtRunner(bundle, threads=1), requests)).data]

@@ -97,8 +97,7 @@ def _escapes(_: random.Random) -> list[Request]:
 @requests("gzip", "a body packed a thousand times smaller, with its Content-Encoding")
 def _gzip(_: random.Random) -> list[Request]:
     packed = gzip.compress(b'{"texts": "%s"}' % (b"a" * 100_000_000), 1)
-    headers = {"content-encoding": "gzip"}
-    return [Request(path, packed, headers=headers) for path in _KEYED]
+    return [Request(path, packed, headers={"content-encoding": "gzip"}) for path in _KEYED]
 
 
 @requests("forms", "forms of 6 million fields and of 6 million escapes, without a key", at_once=2)
