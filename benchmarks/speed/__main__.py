@@ -137,6 +137,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=[], help="systems with this in their names")
     parser.add_argument("--output", type=Path, default=RESULTS)
     found = parser.parse_args()
+    if min(found.rounds, found.rate, *found.batches, *found.beams) < 1:
+        parser.error("--rounds, --rate, --batches and --beams are at least 1")
     systems = [each for model in found.models for each in systems_of(model)]
     if not any(is_chosen(each, found.only) for each in systems):
         names = " ".join(found.only)
