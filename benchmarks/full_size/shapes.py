@@ -250,6 +250,21 @@ class Shape:
 
 _GPT_LIKE = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _SUMMARY = {**_GPT_LIKE, "decoder_start_token_id": 2}
+_M2M = {
+    "vocab_size": 128_112,
+    "d_model": 1024,
+    "encoder_layers": 12,
+    "decoder_layers": 12,
+    "encoder_ffn_dim": 4096,
+    "decoder_ffn_dim": 4096,
+    "encoder_attention_heads": 16,
+    "decoder_attention_heads": 16,
+    "max_position_embeddings": 1024,
+    "scale_embedding": True,
+    "decoder_start_token_id": 2,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+}
 _QWEN = {
     "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
     "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
@@ -363,27 +378,17 @@ SHAPES: dict[str, Shape] = {
         dtype="bfloat16",
     ),
     "nllb-600m": Shape(
+        "M2M100ForConditionalGeneration", _M2M | {"vocab_size": 256_206}, ("languages",)
+    ),
+    "nllb-1.3b": Shape(
         "M2M100ForConditionalGeneration",
-        {
-            "vocab_size": 256_206, "d_model": 1024, "encoder_layers": 12, "decoder_layers": 12,
-            "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "encoder_attention_heads": 16,
-            "decoder_attention_heads": 16, "max_position_embeddings": 1024,
-            "scale_embedding": True, "decoder_start_token_id": 2, "pad_token_id": 0,
-            "bos_token_id": 1,
+        _M2M | {
+            "vocab_size": 256_206, "encoder_layers": 24, "decoder_layers": 24,
+            "encoder_ffn_dim": 8192, "decoder_ffn_dim": 8192,
         },
         ("languages",),
     ),
-    "m2m-418m": Shape(
-        "M2M100ForConditionalGeneration",
-        {
-            "vocab_size": 128_112, "d_model": 1024, "encoder_layers": 12, "decoder_layers": 12,
-            "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "encoder_attention_heads": 16,
-            "decoder_attention_heads": 16, "max_position_embeddings": 1024,
-            "scale_embedding": True, "decoder_start_token_id": 2, "pad_token_id": 0,
-            "bos_token_id": 1,
-        },
-        ("languages",),
-    ),
+    "m2m-418m": Shape("M2M100ForConditionalGeneration", _M2M, ("languages",)),
     "opus-mt-tc-big": Shape(
         "MarianMTModel",
         {

@@ -155,6 +155,7 @@ DECODERS = ("qwen2.5-0.5b", "llama-3.2-1b")
 """Beside engines of decoders only; not among the default models."""
 LARGE = {
     "nllb-600m": "sentences",
+    "nllb-1.3b": "sentences",
     "m2m-418m": "sentences",
     "opus-mt-tc-big": "sentences",
     "flan-t5-large": "instructions",
