@@ -251,20 +251,11 @@ class Shape:
 _GPT_LIKE = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _SUMMARY = {**_GPT_LIKE, "decoder_start_token_id": 2}
 _M2M = {
-    "vocab_size": 128_112,
-    "d_model": 1024,
-    "encoder_layers": 12,
-    "decoder_layers": 12,
-    "encoder_ffn_dim": 4096,
-    "decoder_ffn_dim": 4096,
-    "encoder_attention_heads": 16,
-    "decoder_attention_heads": 16,
-    "max_position_embeddings": 1024,
-    "scale_embedding": True,
-    "decoder_start_token_id": 2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-}
+    "vocab_size": 128_112, "d_model": 1024, "encoder_layers": 12, "decoder_layers": 12,
+    "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "encoder_attention_heads": 16,
+    "decoder_attention_heads": 16, "max_position_embeddings": 1024, "scale_embedding": True,
+    "decoder_start_token_id": 2, "pad_token_id": 0, "bos_token_id": 1,
+}  # fmt: skip
 _QWEN = {
     "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
     "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,

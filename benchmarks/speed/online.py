@@ -164,6 +164,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[""], help="servers with this in their names")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds is at least 1")
     subject = SUBJECTS[options.subject]
     model = options.model or subject.model
     servers = {
@@ -171,6 +173,8 @@ def main() -> int:
         for name, server in subject.servers(model).items()
         if any(part in name for part in options.only)
     }
+    if not servers:
+        parser.error(f"--only {' '.join(options.only)}: no server has this in its name")
     rounds: dict[str, list[list[Trial]]] = {name: [] for name in servers}
     for number in range(options.rounds):
         for name, server in servers.items():

@@ -253,7 +253,7 @@ def _http_server(
 
 STALL_S = 0.1
 """A shorter pause is not counted."""
-_EVERY_S = 0.05
+_EVERY_S = 0.025
 
 
 async def count_stalls(metrics: Metrics) -> None:
