@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
+import time
 from abc import ABC, abstractmethod
+from bisect import insort
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from inference.errors import InvalidRequest, Overloaded, PayloadTooLarge, ServingError, Unavailable
@@ -46,6 +49,10 @@ class Usage:
 
 class Turns(Protocol):
     """A bounded number of turns, given first come, first served."""
+
+    def locked(self) -> bool:
+        """Whether a caller would have to wait now."""
+        ...
 
     async def acquire(self) -> object:
         """Wait for a turn."""
@@ -135,18 +142,19 @@ class LocalCounts(Counts):
         return asyncio.Semaphore(limit)
 
 
-@dataclass(eq=False)
+@dataclass(order=True)
 class _Caller:
-    key: str
-    ready: asyncio.Future[None]
+    since_s: float
+    number: int
+    ready: asyncio.Future[None] = field(compare=False)
 
 
 class FairTurns:
     """A bounded number of turns. Used on one event loop.
 
-    A free turn goes to the key that has the fewest, and within a key first come, first served.
-    Callers without a key get turns in their order. With several workers, each divides the turns
-    that it gets.
+    A free turn goes to the key that has the fewest. Within a key, and without keys, callers are
+    ordered by arrival and priority as in the engine (`inference.engine.scheduler`). With several
+    workers, each divides the turns that it gets.
 
     Args:
         turns: What is divided.
@@ -154,19 +162,21 @@ class FairTurns:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._held: Counter[str] = Counter()
-        self._waiting: list[_Caller] = []
+        self._held: Counter[str | None] = Counter()
+        self._waiting: dict[str | None, list[_Caller]] = {}
+        """By key, in order; of keys that have some."""
+        self._numbers = itertools.count()
         self._giving: asyncio.Task[None] | None = None
         self.waiting = 0
         """Callers without a turn."""
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def turn(self, priority: int) -> AsyncIterator[None]:
         """A turn of the key of the current task's request."""
         key = key_name()
         self.waiting += 1
         try:
-            await self.acquire(key)
+            await self.acquire(key, priority)
         finally:
             self.waiting -= 1
         try:
@@ -174,52 +184,66 @@ class FairTurns:
         finally:
             self.release(key)
 
-    async def acquire(self, key: str | None) -> None:
+    async def acquire(self, key: str | None, priority: int = 0) -> None:
         """Wait for a turn.
 
         Args:
             key: Name of the caller's key, if there is one.
+            priority: Head start, in seconds.
         """
-        if key is None:
+        if not self._waiting and not self._turns.locked():
             await self._turns.acquire()
+            self._held[key] += 1
             return
-        caller = _Caller(key, asyncio.get_running_loop().create_future())
-        self._waiting.append(caller)
+        ready = asyncio.get_running_loop().create_future()
+        caller = _Caller(time.monotonic() - priority, next(self._numbers), ready)
+        callers = self._waiting.setdefault(key, [])
+        insort(callers, caller)
         if self._giving is None:
             self._giving = asyncio.create_task(self._give(), context=contextvars.Context())
         try:
-            await caller.ready
+            await ready
         except asyncio.CancelledError:
-            if caller in self._waiting:
-                self._waiting.remove(caller)
-            else:  # it had just been given
+            if not ready.cancelled():  # it had just been given
                 self.release(key)
+            elif caller in callers:
+                callers.remove(caller)
+                self._drop_empty(key)
             raise
 
     def release(self, key: str | None) -> None:
         """Give a turn back; `key` as for `acquire`."""
-        if key is not None:
-            self._held[key] -= 1
-            if not self._held[key]:
-                del self._held[key]
+        self._held[key] -= 1
+        if not self._held[key]:
+            del self._held[key]
         self._turns.release()
+
+    def _drop_empty(self, key: str | None) -> None:
+        if not self._waiting[key]:
+            del self._waiting[key]
 
     async def _give(self) -> None:
         """Take free turns for the callers that wait, until there are none."""
         try:
             while self._waiting:
                 await self._turns.acquire()
-                able = [caller for caller in self._waiting if not caller.ready.done()]
-                if not able:
+                if not self._hand_over():
                     self._turns.release()
-                    await asyncio.sleep(0)  # cancelled callers leave
-                    continue
-                caller = min(able, key=lambda each: self._held[each.key])
-                self._waiting.remove(caller)
-                self._held[caller.key] += 1
-                caller.ready.set_result(None)
         finally:
             self._giving = None
+
+    def _hand_over(self) -> bool:
+        """Give a turn to the next caller; False if that was cancelled."""
+        if not self._waiting:
+            return False
+        key = min(self._waiting, key=self._held.__getitem__)
+        ready = self._waiting[key].pop(0).ready
+        self._drop_empty(key)
+        if ready.cancelled():
+            return False
+        self._held[key] += 1
+        ready.set_result(None)
+        return True
 
 
 RETRY_AFTER_S = 1.0
@@ -460,14 +484,14 @@ class Admission:
                 what = f"{number} {each} with this key would be served by all gateways together"
                 raise _overloaded(what, limit)
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
-        """One call's turn at Triton; keys have equal turns, each first come, first served."""
-        return self._turns.turn()
+    def turn(self, priority: int) -> AbstractAsyncContextManager[None]:
+        """One call's turn at Triton, as `FairTurns` divides them."""
+        return self._turns.turn(priority)
 
     @asynccontextmanager
-    async def stream_turn(self) -> AsyncIterator[None]:
+    async def stream_turn(self, priority: int) -> AsyncIterator[None]:
         """The turn of a call whose client reads its result while it runs."""
-        async with self._stream_turns.turn(), self.turn():
+        async with self._stream_turns.turn(priority), self.turn(priority):
             yield
 
 

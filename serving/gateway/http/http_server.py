@@ -347,6 +347,8 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self._wait_for_client()
         super().on_message_complete()
+        if not self.pipeline:  # uvicorn pauses behind a large body, where no disconnect is noted
+            self.flow.resume_reading()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running, self._response = cycle, _Response(cycle)

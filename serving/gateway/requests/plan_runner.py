@@ -51,7 +51,11 @@ PlanAgain: TypeAlias = Callable[[Call], Awaitable[Plan | None]]
 MAX_SWITCHES = 3
 """Of its version, that one call of a stream survives."""
 STREAM_PRIORITY = 10
-"""Priority of streams in the engine; of other requests 0."""
+"""Priority of streams, for turns and in the engine; of other requests 0."""
+LONG_PRIORITY = -60
+"""Added to that of long requests: shorter ones pass what they have not begun."""
+_SHORT_CALLS = 8
+"""Calls of the longest request that is not long."""
 
 
 class PlanRun:
@@ -76,6 +80,7 @@ class PlanRun:
         self._admission = admission
         self._times = times
         self._outcomes: dict[int, Outcome] = {}
+        self._priority = LONG_PRIORITY if len(plan.calls) > _SHORT_CALLS else 0
 
     async def run(self) -> None:
         """Run all calls; their tokens are reserved until the last one has ended."""
@@ -132,7 +137,12 @@ class PlanRun:
                 self.unloaded = call if is_not_loaded(outcome) else self.unloaded
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
-        return self._admission.turn()
+        return self._admission.turn(self._priority)
+
+    def _prioritize(self, call: GenerateCall) -> GenerateCall:
+        if not self._priority:
+            return call
+        return replace(call, options=call.options.model_copy(update={"priority": self._priority}))
 
     async def _generate(
         self, number: int, call: GenerateCall, span: CallSpan, sent_s: float
@@ -146,7 +156,7 @@ class PlanRun:
             Its outcome; None in a stream, which has been sent its chunks.
         """
         try:
-            return await self._runner.generate(call, self._times)
+            return await self._runner.generate(self._prioritize(call), self._times)
         except ServingError as error:
             return error
 
@@ -171,6 +181,7 @@ class StreamRun(PlanRun):
         plan_again: PlanAgain,
     ) -> None:
         super().__init__(plan, runner, admission, times)
+        self._priority += STREAM_PRIORITY
         self._plan_again = plan_again
         self._plans: dict[int, asyncio.Future[Plan | None]] = {}
         """Version that was replaced → the plan for another."""
@@ -202,7 +213,7 @@ class StreamRun(PlanRun):
             raise failure
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
-        return self._admission.stream_turn()
+        return self._admission.stream_turn(self._priority)
 
     async def _generate(
         self, number: int, call: GenerateCall, span: CallSpan, sent_s: float
@@ -233,10 +244,8 @@ class StreamRun(PlanRun):
             ServingError: the call failed.
         """
         streaming = self._streaming
-        options = call.options.model_copy(update={"priority": STREAM_PRIORITY})
-        sent = replace(call, options=options)
         if streaming.is_whole(number):
-            outcome = await super()._generate(number, sent, span, sent_s)
+            outcome = await super()._generate(number, call, span, sent_s)
             if streaming.calls[number] is not call:
                 return None
             if isinstance(outcome, ServingError):
@@ -248,6 +257,7 @@ class StreamRun(PlanRun):
             await self._send(streaming.add(number, tokens), span, sent_s)
             return streaming.needs(number)
 
+        sent = self._prioritize(call)
         return streaming.end(number, await self._runner.stream(sent, self._times, take))
 
     async def _send(self, chunks: list[Chunk], span: CallSpan, sent_s: float) -> None:

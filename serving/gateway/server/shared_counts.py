@@ -157,6 +157,14 @@ class SharedTurns:
         self._passed_over_ns: int | None = None
         """Since when a free turn has been left to another worker."""
 
+    def locked(self) -> bool:
+        """Whether a caller would have to wait now."""
+        return bool(self._waiting) or self._used >= self._limit
+
+    @property
+    def _used(self) -> int:
+        return sum([self._words[place] for place in self._turns])
+
     async def acquire(self) -> None:
         """Wait for a turn."""
         caller = _Caller(asyncio.get_running_loop().create_future())
@@ -197,14 +205,14 @@ class SharedTurns:
         self._words[self._own] += 1
         with self._barrier:
             pass
-        if sum([self._words[place] for place in self._turns]) <= self._limit:
+        if self._used <= self._limit:
             return True
         self._words[self._own] -= 1
         return False
 
     def _may_take(self) -> bool:
         """Whether no caller of another worker has waited for longer, or its worker hangs."""
-        if sum([self._words[place] for place in self._turns]) >= self._limit:
+        if self._used >= self._limit:
             self._passed_over_ns = None
             return False
         own_ns = self._waiting[0].since_ns

@@ -420,6 +420,7 @@ def test_division_ends_where_there_are_enough_parts() -> None:
     with pytest.raises(TooLong):
         with_parts(split_sentences("uno dos tres " * 100_000), fits, count=count)
     assert seen == ["uno dos tres"] * 3
+    assert max(read[1:]) < 100  # the rest is not read again for each part
     assert len(read) < 100
 
 

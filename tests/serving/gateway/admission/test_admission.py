@@ -76,10 +76,10 @@ async def test_streams_leave_an_eighth_of_the_turns_to_others() -> None:
 
     async with asyncio.TaskGroup() as group:
         for _ in range(8):
-            group.create_task(hold(gate.stream_turn(), "stream"))
+            group.create_task(hold(gate.stream_turn(0), "stream"))
         await settled()
         assert (held, gate.waiting) == (["stream"] * 7, 1)
-        group.create_task(hold(gate.turn(), "other"))
+        group.create_task(hold(gate.turn(0), "other"))
         await settled()
         assert held[7:] == ["other"]
         leave.set()
@@ -88,14 +88,14 @@ async def test_streams_leave_an_eighth_of_the_turns_to_others() -> None:
 
 async def test_caller_that_is_cancelled_while_it_waits_is_not_counted() -> None:
     gate = admission(sequences=1)
-    async with gate.turn():
-        waiting = asyncio.create_task(gate.turn().__aenter__())
+    async with gate.turn(0):
+        waiting = asyncio.create_task(gate.turn(0).__aenter__())
         await settled()
         assert gate.waiting == 1
         waiting.cancel()
         await asyncio.wait((waiting,))
     assert gate.waiting == 0
-    async with gate.turn():
+    async with gate.turn(0):
         """The turn was not given to the cancelled caller."""
 
 
@@ -107,9 +107,9 @@ class Harness:
         self.turns = FairTurns(self.semaphore)
         self.order: list[str] = []
 
-    def call(self, name: str, key: str | None) -> asyncio.Task[None]:
+    def call(self, name: str, key: str | None, priority: int = 0) -> asyncio.Task[None]:
         async def take() -> None:
-            await self.turns.acquire(key)
+            await self.turns.acquire(key, priority)
             self.order.append(name)
 
         return asyncio.create_task(take())
@@ -154,26 +154,43 @@ async def test_turns_are_returned_by_cancelled_callers() -> None:
 
 async def test_a_caller_that_is_cancelled_with_its_turn_gives_it_back() -> None:
     harness = Harness(limit=1)
-    call = harness.call("one", "a")
-    await asyncio.sleep(0)  # it waits
-    await asyncio.sleep(0)  # it has been given a turn, and has not run since
+    first, call = harness.call("one", "a"), harness.call("two", "a")
+    await settled()
+    harness.turns.release("a")
+    for _ in range(9):
+        await asyncio.sleep(0)
+        if not harness.turns._waiting:  # it has been given a turn, and has not run since
+            break
     call.cancel()
     await settled()
     assert call.cancelled()
     assert not harness.semaphore.locked()
-    await harness.call("two", "a")
-    assert harness.order == ["two"]
+    await harness.call("three", "a")
+    assert harness.order == ["one", "three"]
+    await first
 
 
-async def test_callers_without_a_key_have_their_order() -> None:
+@pytest.mark.parametrize("key", [None, "a"])
+async def test_callers_of_a_key_have_their_order(key: str | None) -> None:
     harness = Harness(limit=1)
-    calls = [harness.call(str(number), None) for number in range(3)]
+    calls = [harness.call(str(number), key) for number in range(3)]
     for number in range(3):
         await settled()
         assert harness.order == [str(each) for each in range(number + 1)]
-        harness.turns.release(None)
+        harness.turns.release(key)
     await asyncio.gather(*calls)
     assert not harness.semaphore.locked()
+
+
+async def test_a_priority_is_a_head_start() -> None:
+    harness = Harness(limit=1)
+    names = {"first": 0, "book": -60, "late book": -60, "line": 0, "stream": 10}
+    calls = [harness.call(name, None, priority) for name, priority in names.items()]
+    for _ in names:
+        await settled()
+        harness.turns.release(None)
+    assert harness.order == ["first", "stream", "line", "book", "late book"]
+    await asyncio.gather(*calls)
 
 
 BODY = {"texts": ["uno dos"]}

@@ -22,7 +22,7 @@ from serving.gateway.http.http_server import (
     HttpServer,
     _Response,
 )
-from serving.gateway.http.router import FAILURE
+from serving.gateway.http.router import DISCONNECTED, FAILURE
 from serving.gateway.observability.metrics import Metrics
 from serving.ports import listening
 from tests.serving.waiting import until
@@ -34,7 +34,7 @@ LARGE = 50_000_000
 
 class App:
     """Returns the size of a body; `/large` returns many bytes, `/unread` reads nothing, `/wait`
-    waits for the client to leave.
+    waits for the client to leave, `/work` works on a body until then.
     """
 
     def __init__(self) -> None:
@@ -56,6 +56,10 @@ class App:
             size += len(message["body"])
             if not message["more_body"]:
                 break
+        if scope["path"] == "/work":
+            await scope[DISCONNECTED]
+            self.disconnects += 1
+            return
         body = b"x" * LARGE if scope["path"] == "/large" else str(size).encode()
         headers = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -407,6 +411,18 @@ async def test_disconnect_ends_the_request_that_runs_before_pipelined_ones() -> 
     async with served() as gateway:
         _, writer = await gateway.connect()
         writer.write(waiting + ALIVE)
+        await until(lambda: gateway.app.requests == 1)
+        writer.close()
+        await until(lambda: gateway.app.disconnects == 1)
+
+
+@pytest.mark.parametrize("size", [0, 10, 100_000, 1_000_000])
+async def test_disconnect_is_noted_behind_a_body_of_any_size(size: int) -> None:
+    async with served() as gateway:
+        _, writer = await gateway.connect()
+        writer.write(b"POST /work HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % size)
+        writer.write(b"a" * size)
+        await writer.drain()
         await until(lambda: gateway.app.requests == 1)
         writer.close()
         await until(lambda: gateway.app.disconnects == 1)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from inference.errors import Overloaded, Unavailable
-from serving.gateway.requests.plan_runner import STREAM_PRIORITY
+from serving.gateway.requests.plan_runner import LONG_PRIORITY, STREAM_PRIORITY
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import RED, Gateway, MakeGateway, error_of
 from tests.serving.waiting import until
@@ -211,6 +211,15 @@ async def test_streams_have_priority(gateway: Gateway) -> None:
     await gateway.http.post("/v1/generate", json={"prompts": "one"})
     first, second = gateway.inference.calls
     assert first.options.priority == STREAM_PRIORITY > second.options.priority == 0
+
+
+async def test_long_requests_have_less_priority(gateway: Gateway) -> None:
+    for number in (8, 9):
+        await gateway.http.post("/v1/generate", json={"prompts": ["one"] * number})
+    priorities = [call.options.priority for call in gateway.inference.calls]
+    assert priorities == [0] * 8 + [LONG_PRIORITY] * 9
+    await stream(gateway, "generate", prompts=["one"] * 9)
+    assert gateway.inference.calls[-1].options.priority == LONG_PRIORITY + STREAM_PRIORITY
 
 
 class TestBeforeTheHeaders:

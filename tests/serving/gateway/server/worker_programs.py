@@ -56,7 +56,7 @@ async def run(counts: SharedCounts, kind: str, limit: int, run_s: float) -> list
             try:
                 with admission.request():
                     if kind == "turns":
-                        async with admission.turn():
+                        async with admission.turn(0):
                             await held()
                     elif kind == "tokens":
                         with admission.reserve_tokens(1):
