@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 import time
 from abc import ABC, abstractmethod
 from bisect import insort
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Protocol
 
 from inference.errors import InvalidRequest, Overloaded, PayloadTooLarge, ServingError, Unavailable
@@ -142,13 +142,6 @@ class LocalCounts(Counts):
         return asyncio.Semaphore(limit)
 
 
-@dataclass(order=True)
-class _Caller:
-    since_s: float
-    number: int
-    ready: asyncio.Future[None] = field(compare=False)
-
-
 class FairTurns:
     """A bounded number of turns. Used on one event loop.
 
@@ -163,22 +156,20 @@ class FairTurns:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._held: Counter[str | None] = Counter()
-        self._waiting: dict[str | None, list[_Caller]] = {}
-        """By key, in order; of keys that have some."""
-        self._numbers = itertools.count()
+        self._waiting: dict[str | None, list[tuple[float, asyncio.Future[None]]]] = {}
+        """By key, in order: since when each caller counts as waiting, and its turn."""
         self._giving: asyncio.Task[None] | None = None
-        self.waiting = 0
+
+    @property
+    def waiting(self) -> int:
         """Callers without a turn."""
+        return sum(map(len, self._waiting.values()))
 
     @asynccontextmanager
     async def turn(self, priority: int) -> AsyncIterator[None]:
         """A turn of the key of the current task's request."""
         key = key_name()
-        self.waiting += 1
-        try:
-            await self.acquire(key, priority)
-        finally:
-            self.waiting -= 1
+        await self.acquire(key, priority)
         try:
             yield
         finally:
@@ -196,9 +187,9 @@ class FairTurns:
             self._held[key] += 1
             return
         ready = asyncio.get_running_loop().create_future()
-        caller = _Caller(time.monotonic() - priority, next(self._numbers), ready)
+        caller = (time.monotonic() - priority, ready)
         callers = self._waiting.setdefault(key, [])
-        insort(callers, caller)
+        insort(callers, caller, key=itemgetter(0))
         if self._giving is None:
             self._giving = asyncio.create_task(self._give(), context=contextvars.Context())
         try:
@@ -237,7 +228,7 @@ class FairTurns:
         if not self._waiting:
             return False
         key = min(self._waiting, key=self._held.__getitem__)
-        ready = self._waiting[key].pop(0).ready
+        _, ready = self._waiting[key].pop(0)
         self._drop_empty(key)
         if ready.cancelled():
             return False

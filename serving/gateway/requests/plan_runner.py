@@ -12,7 +12,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -80,6 +80,7 @@ class PlanRun:
         self._admission = admission
         self._times = times
         self._outcomes: dict[int, Outcome] = {}
+        self._turn = admission.turn
         self._priority = LONG_PRIORITY if len(plan.calls) > _SHORT_CALLS else 0
 
     async def run(self) -> None:
@@ -126,7 +127,7 @@ class PlanRun:
                 outcome, sent_s = await self._runner.infer(call, self._times.left_s)
                 span.note_sent(sent_s)
             else:
-                async with self._turn():
+                async with self._turn(self._priority):
                     sent_s = time.monotonic()
                     span.note_sent(sent_s)
                     outcome = await self._generate(number, call, span, sent_s)
@@ -135,9 +136,6 @@ class PlanRun:
                 span.note_finished(outcome)
                 self._outcomes[number] = outcome
                 self.unloaded = call if is_not_loaded(outcome) else self.unloaded
-
-    def _turn(self) -> AbstractAsyncContextManager[None]:
-        return self._admission.turn(self._priority)
 
     def _prioritize(self, call: GenerateCall) -> GenerateCall:
         if not self._priority:
@@ -181,6 +179,7 @@ class StreamRun(PlanRun):
         plan_again: PlanAgain,
     ) -> None:
         super().__init__(plan, runner, admission, times)
+        self._turn = admission.stream_turn
         self._priority += STREAM_PRIORITY
         self._plan_again = plan_again
         self._plans: dict[int, asyncio.Future[Plan | None]] = {}
@@ -211,9 +210,6 @@ class StreamRun(PlanRun):
         """
         if failure := self._refusal or self._streaming.failure:
             raise failure
-
-    def _turn(self) -> AbstractAsyncContextManager[None]:
-        return self._admission.stream_turn(self._priority)
 
     async def _generate(
         self, number: int, call: GenerateCall, span: CallSpan, sent_s: float

@@ -16,8 +16,7 @@ import mmap
 import os
 import threading
 import time
-from collections import deque
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, fields
 from enum import IntEnum
 from pathlib import Path
 
@@ -129,12 +128,6 @@ PATIENCE_S = 0.05
 """So long a free turn is left to a worker whose caller has waited for longer; it may hang."""
 
 
-@dataclass(eq=False)
-class _Caller:
-    ready: asyncio.Future[None]
-    since_ns: int = field(default_factory=time.monotonic_ns)
-
-
 class SharedTurns:
     """The turns of one worker. Used on its event loop.
 
@@ -152,14 +145,14 @@ class SharedTurns:
         self._own_oldest = self._oldest[number]
         self._limit = limit
         self._barrier = threading.Lock()
-        self._waiting: deque[_Caller] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._first = asyncio.Lock()
+        """Held by the caller of this worker that has waited longest."""
         self._passed_over_ns: int | None = None
         """Since when a free turn has been left to another worker."""
 
     def locked(self) -> bool:
         """Whether a caller would have to wait now."""
-        return bool(self._waiting) or self._used >= self._limit
+        return self._first.locked() or self._used >= self._limit
 
     @property
     def _used(self) -> int:
@@ -167,38 +160,18 @@ class SharedTurns:
 
     async def acquire(self) -> None:
         """Wait for a turn."""
-        caller = _Caller(asyncio.get_running_loop().create_future())
-        self._waiting.append(caller)
-        self._give()
-        try:
-            await caller.ready
-        except asyncio.CancelledError:
-            if caller.ready.done() and not caller.ready.cancelled():
-                self.release()  # it had just been given
-            else:
-                self._waiting.remove(caller)
-                self._publish()
-            raise
+        since_ns = time.monotonic_ns()
+        async with self._first:
+            self._words[self._own_oldest] = since_ns
+            try:
+                while not (self._may_take(since_ns) and self._take()):
+                    await asyncio.sleep(POLL_S)
+            finally:
+                self._words[self._own_oldest] = 0
 
     def release(self) -> None:
         """Give a turn back."""
         self._words[self._own] -= 1
-        self._give()
-
-    def _give(self) -> None:
-        """Give free turns to the callers of this worker whose turn it is; look again soon."""
-        self._publish()
-        while self._waiting and self._may_take() and self._take():
-            caller = self._waiting.popleft()
-            self._publish()
-            caller.ready.set_result(None)
-        if self._waiting and self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(POLL_S, self._look_again)
-
-    def _look_again(self) -> None:
-        self._timer = None
-        self._give()
 
     def _take(self) -> bool:
         """Take a turn, if one is free; counted first, then compared (`Counts`)."""
@@ -210,21 +183,17 @@ class SharedTurns:
         self._words[self._own] -= 1
         return False
 
-    def _may_take(self) -> bool:
+    def _may_take(self, own_ns: int) -> bool:
         """Whether no caller of another worker has waited for longer, or its worker hangs."""
         if self._used >= self._limit:
             self._passed_over_ns = None
             return False
-        own_ns = self._waiting[0].since_ns
         if not any(0 < self._words[place] < own_ns for place in self._oldest):
             self._passed_over_ns = None
             return True
         now_ns = time.monotonic_ns()
         self._passed_over_ns = self._passed_over_ns or now_ns
         return now_ns - self._passed_over_ns > PATIENCE_S * 1e9
-
-    def _publish(self) -> None:
-        self._words[self._own_oldest] = self._waiting[0].since_ns if self._waiting else 0
 
 
 class SharedCounts(Counts):
