@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.demo.server import free_port, wait_until_ready
+from tests.programs import run_program
 from triptych import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -55,17 +56,13 @@ class Clone:
 
     def make(self, *arguments: str, timeout_s: float = 600) -> str:
         """What it prints; an exit code other than 0 fails the test."""
-        done = subprocess.run(
-            ["make", f"BIN={self.tools}", *arguments],
+        return run_program(
+            *("make", f"BIN={self.tools}", *arguments),
             cwd=self.folder,
             env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
+            timeout_s=timeout_s,
+            with_errors=True,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
 
     def changes(self) -> str:
         """What git finds changed or new, ignored files apart."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import tarfile
 import venv
@@ -15,6 +14,7 @@ import pytest
 
 from codegen.__main__ import deployment_files
 from codegen.pages import with_version
+from tests.programs import run_program
 from triptych import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -104,17 +104,7 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(*command: str, folder: Path = ROOT) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_program(*command, cwd=folder, env=environment)
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from inference.generation import TokenChunk
 from serving.gateway.dialects import huggingface, libretranslate, openai
 from tests.clients.fake_gateway import fake_gateway
 from tests.collector import serving
+from tests.programs import run_program
 from triptych.tasks import TASKS
 
 
@@ -256,17 +256,9 @@ class _Handler(BaseHTTPRequestHandler):
 def load(url: str, images: Path, **environment: str) -> dict[str, Any]:
     """Locust's statistics of a run with translations only."""
     settings = {"TRIPTYCH_URL": url, "TASKS": "translate", "IMAGES": str(images)}
-    result = subprocess.run(
-        [sys.executable, "-m", "benchmarks.load", "--json"],
-        cwd=ROOT,
-        env={**os.environ, **settings, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    (statistics,) = json.loads(result.stdout)
+    command = (sys.executable, "-m", "benchmarks.load", "--json")
+    printed = run_program(*command, cwd=ROOT, env={**os.environ, **settings, **environment})
+    (statistics,) = json.loads(printed)
     return dict(statistics)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import triptych
+from tests.programs import run_program
 from triptych import errors
 from triptych.garbage import without_collection
 from triptych.task import Task
@@ -97,10 +98,7 @@ def test_help_shows_types_and_descriptions() -> None:
 def loaded_by(statement: str) -> set[str]:
     """Top-level packages in a fresh interpreter after a statement."""
     program = f"{statement}; import sys; print(*{{name.split('.')[0] for name in sys.modules}})"
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    return set(result.stdout.splitlines()[-1].split())
+    return set(run_program(sys.executable, "-c", program).splitlines()[-1].split())
 
 
 SERVER = "serving export"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from inference.stateless.graph_sessions import GraphSessions
 from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.stub_library import Stub
 from tests.inference.tiny_models import graph
+from tests.programs import run_program
 
 CHECK = """
 from inference.engine.runners.cuda.device import CudaDevice
@@ -75,14 +75,8 @@ def image_graph(node: onnx.NodeProto, *weights: onnx.TensorProto) -> onnx.ModelP
 
 def refused(program: str = CHECK, **environment: str) -> str:
     """What a process in this environment prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
+    environment = {**os.environ, **environment}
+    return run_program(sys.executable, "-c", program, env=environment).strip()
 
 
 def test_no_card(stub: Stub) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from serving.settings.command_settings import PREFIX, CommandSettings
 from serving.settings.gateway_settings import GatewaySettings
 from serving.settings.triton_settings import TritonSettings
 from tests.docker.test_monitoring import emitted
+from tests.programs import run_program
 from triptych.commands.lazy_commands import single
 
 FOLDER = Path(__file__).parents[2] / "docker" / "kubernetes"
@@ -44,11 +44,7 @@ def rendered(variant: str) -> list[Object]:
 @cache
 def kustomized(folder: str) -> str:
     """What Kustomize builds of a folder."""
-    done = subprocess.run(
-        ["kubectl", "kustomize", FOLDER / folder], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_program("kubectl", "kustomize", FOLDER / folder)
 
 
 def charted(values: Mapping[str, Any]) -> list[Object]:

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from examples.demo.server import free_port, stop, wait_until_ready
+from tests.programs import run_program
 
 ROOT = Path(__file__).parents[2]
 COPIED = (
@@ -102,18 +103,13 @@ class Copy:
         Raises:
             AssertionError: it failed; with the end of its output.
         """
-        done = subprocess.run(
-            ["bash", "-e", "-c", command],
+        return run_program(
+            *("bash", "-e", "-c", command),
             cwd=self.folder,
             env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
+            timeout_s=timeout_s,
+            with_errors=True,
         )
-        output = done.stdout + done.stderr
-        assert done.returncode == 0, f"{command}\n{output[-4000:]}"
-        return output
 
 
 PAGES = ROOT / "docs" / "tutorials"

@@ -25,7 +25,7 @@ from examples.gpt.train import DISTANCES, OUTPUT, initialise_induction_heads
 from examples.texts.bindings import Binding, is_withheld
 from examples.texts.grammar import Split
 from inference.tasks.generation import prompt_task
-from tests.examples.another_process import printed
+from tests.programs import run_with_other_hashes
 from triptych.tasks.generate import Example
 
 COUNT = 25  # questions a family
@@ -145,7 +145,7 @@ def look_up(questions_asked):
 
 def test_every_process_draws_the_same_episodes():
     program = f"from {__name__} import fingerprint; print(fingerprint())"
-    assert printed(program) == [fingerprint()]
+    assert run_with_other_hashes(program) == [fingerprint()]
 
 
 def test_training_never_contains_a_withheld_binding(taught, asked):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from hashlib import sha256
 from itertools import islice
@@ -44,7 +43,7 @@ from examples.scenes.scores import (
     swapped_zero_shot_top1,
     zero_shot_top1,
 )
-from tests.examples.another_process import printed
+from tests.programs import run_program, run_with_other_hashes
 
 LARGE_CIRCLE = Thing("large", "red", "striped", "circle")
 SMALL_SQUARE = Thing("small", "blue", "plain", "square")
@@ -62,7 +61,7 @@ def fingerprint() -> str:
 
 def test_every_process_draws_the_same_scenes_and_pictures():
     program = f"from {__name__} import fingerprint; print(fingerprint())"
-    assert printed(program) == [fingerprint()]
+    assert run_with_other_hashes(program) == [fingerprint()]
 
 
 def test_another_seed_draws_other_scenes():
@@ -329,10 +328,7 @@ def test_zero_shot_score_counts_true_choices():
 
 def test_scoring_needs_no_torch():
     command = "import sys, examples.scenes.scores; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", command], capture_output=True, text=True, check=True
-    )
-    loaded = done.stdout.split()
+    loaded = run_program(sys.executable, "-c", command).split()
     assert "examples.scenes.scores" in loaded
     assert not {"torch", "transformers"} & {*loaded}
 

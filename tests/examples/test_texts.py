@@ -10,7 +10,7 @@ from examples.es_en.scores import exact_share, score
 from examples.texts import english, grammar, spanish
 from examples.texts.constructions import sentence
 from examples.texts.grammar import WITHHELD_SENTENCES, bare, is_withheld, sentences, split_of
-from tests.examples.another_process import printed
+from tests.programs import run_with_other_hashes
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_another_process_gives_the_same_sentences():
         "print(*sentences('compositional', 50, 3), sep='\\n')"
     )
     here = [str(pair) for pair in sentences("compositional", 50, 3)]
-    assert printed(program) == here
+    assert run_with_other_hashes(program) == here
 
 
 def test_each_side_has_four_hundred_word_types(training):

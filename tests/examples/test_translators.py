@@ -35,7 +35,7 @@ from export.training.bahdanau import (
     write_settings,
 )
 from export.training.functions import Read, Reading
-from tests.examples.another_process import printed
+from tests.programs import run_with_other_hashes
 
 SOURCE = "The agreement on the European Economic Area was signed in August 1992 . </s>".split()
 TARGET = "L' accord sur la zone économique européenne a été signé en août 1992 .".split()
@@ -129,7 +129,7 @@ def test_another_process_gives_the_same_sentences():
         "print(*(p.target for p in sentences('compositional', 50, 3)), sep='\\n')"
     )
     here = [pair.target for pair in sentences("compositional", 50, 3)]
-    assert printed(program) == here
+    assert run_with_other_hashes(program) == here
 
 
 def test_every_english_sentence_has_one_translation(training):

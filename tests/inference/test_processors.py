@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import platform
-import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -41,6 +40,7 @@ from inference.stateless.compiled_graphs import CompiledGraphs, multiply_in_floa
 from inference.stateless.sessions import InvalidArgument
 from tests.inference.engine.toy_bundles import for_openvino, language_bundle
 from tests.inference.tiny_models import parse_graph
+from tests.programs import run_program
 
 INPUTS, OUTPUTS = 96, 40
 RANDOM = np.random.default_rng(0)
@@ -337,14 +337,7 @@ def _negation(folder: Path) -> Path:
 
 
 def _output(program: str, *arguments: object) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    return run_program(sys.executable, "-c", program, *map(str, arguments))
 
 
 def test_activations_are_rounded_where_products_of_bytes_are_exact() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,6 +43,7 @@ from tests.places.place import (
     together,
     variables,
 )
+from tests.programs import run_program
 
 pytestmark = pytest.mark.integration
 
@@ -171,14 +171,5 @@ def test_demo_runs_in_a_fresh_clone_whose_path_has_blanks_and_other_letters() ->
     with tempfile.TemporaryDirectory(prefix="place-") as folder:
         clone = fresh_clone(Path(folder) / "mein projekt é")
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run(
-            ["make", "demo"],
-            cwd=clone,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=DEMO_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "POST /v1/translate" in done.stdout
+        shown = run_program("make", "demo", cwd=clone, env=environment, timeout_s=DEMO_S)
+        assert "POST /v1/translate" in shown

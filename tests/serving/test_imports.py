@@ -7,13 +7,13 @@ one of them needs for documents, whose formats have words such as `tag` and `emb
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.programs import run_program
 from triptych.tasks import TASKS
 
 PROGRAM = """
@@ -32,11 +32,7 @@ sys.exit(f"loaded: {sorted(heavy)}" if heavy else 0)
 
 
 def test_serving_loads_neither_torch_nor_transformers_nor_export() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    modules = set(run.stdout.split())
+    modules = set(run_program(sys.executable, "-c", PROGRAM).split())
     assert {
         "serving.gateway.server.run_server",
         "inference.tasks.zero_shot",
@@ -72,10 +68,7 @@ GENERATOR_PROCESS = "inference.engine.runner_factory, serving.settings.capacity_
 def test_processes_that_start_often_load_no_more_than_they_need(modules: str, absent: str) -> None:
     found = f"set({absent.split()}) & set(sys.modules)"
     program = f"import sys, {modules}; sys.exit(' '.join({found}) or 0)"
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert run.returncode == 0, run.stderr
+    run_program(sys.executable, "-c", program)
 
 
 ROOT = Path(__file__).parents[2]

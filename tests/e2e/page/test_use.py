@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.conftest import Stack, running
 from tests.e2e.page.conftest import OpenPage
 from tests.e2e.page.screen import PrefixProxy
+from tests.programs import run_program
 
 pytestmark = pytest.mark.integration
 
@@ -181,13 +182,9 @@ def test_the_request_runs_as_python_and_as_curl(
     if shutil.which("curl"):
         commands["curl"] = ["bash", "-c"]
     for language, command in commands.items():
-        done = subprocess.run(
-            [*command, screen.code(language)],
-            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert expected in done.stdout, language
+        environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+        shown = run_program(*command, screen.code(language), cwd=tmp_path, env=environment)
+        assert expected in shown, language
 
 
 def test_the_request_is_copied(open_page: OpenPage) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +27,7 @@ from inference.errors import SetupError
 from inference.openvino_core import has_bf16
 from tests.export.conftest import TwinPair, Twins
 from tests.export.twin import EXPORTED
+from tests.programs import run_program
 from tests.shared_folders import made_once, shared_folder
 
 Bundles = Callable[[TwinPair], Bundle]
@@ -189,12 +189,5 @@ def test_calibration_sends_no_telemetry(tmp_path: Path) -> None:
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("NNCF", "CI"))}
     environment["HOME"] = str(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_program(sys.executable, "-c", program, env=environment)
     assert not list(tmp_path.rglob("*openvino*"))

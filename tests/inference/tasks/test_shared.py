@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pkgutil
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -35,6 +34,7 @@ from tests.inference.tiny_models import (
     two_towers,
     word_labeller,
 )
+from tests.programs import run_program
 from triptych.tasks import TASKS as DECLARED
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.translate import TranslateRequest
@@ -54,11 +54,8 @@ def test_a_file_is_a_task() -> None:
 
 def test_tasks_load_no_library_of_gateway_or_tokenizers() -> None:
     program = "import sys, inference.tasks; print(*sys.modules)"
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
     heavy = {"fastapi", "grpc", "tritonclient", "tokenizers", "sentencepiece", "onnxruntime"}
-    assert not heavy & set(run.stdout.split())
+    assert not heavy & set(run_program(sys.executable, "-c", program).split())
 
 
 LACKING = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from serving.gateway.server.run_server import count_stalls, running_tasks
 from serving.gateway.triton_client import stream_pool
 from serving.gateway.triton_client.triton_inference import TritonInference
 from tests.collector import CollectedSpan, Collector
+from tests.programs import run_program
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.test_grpc import Front
 from tests.serving.gateway.triton_client.test_triton import (
@@ -376,10 +376,7 @@ def test_nothing_of_opentelemetry_is_imported_without_the_flag() -> None:
         "print([name for name in sys.modules if name.startswith('opentelemetry.sdk') "
         "or name.startswith('opentelemetry.exporter')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert run_program(sys.executable, "-c", program).strip() == "[]"
 
 
 async def test_endpoint_without_the_extra_is_one_clear_line(
