@@ -11,11 +11,12 @@ read them, took 470 more and 420 of tests. The sizes to come to are 78,000 lines
 from __future__ import annotations
 
 import io
-import subprocess
 import token
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.programs import run_program
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("clients", "export", "inference", "serving")
@@ -45,11 +46,8 @@ def code_tokens(content: bytes) -> int:
 
 def measure(*folders: str) -> Size:
     """The size of the Python files that the repository holds in these folders."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    paths = [ROOT / path for path in listed.stdout.splitlines()]
+    command = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py")
+    paths = [ROOT / path for path in run_program(*command, cwd=ROOT).splitlines()]
     contents = [
         path.read_bytes()
         for path in paths

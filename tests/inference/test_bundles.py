@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from inference.bundle.reader import newest_bundle, open_bundle, read_manifest, v
 from inference.bundle.repository import Repository, VersionLock, removable
 from inference.errors import BundleError, SetupError
 from tests.inference.tiny_models import make_manifest, publish
+from tests.programs import run_program
 
 
 def make_bundle(repository: Path, name: str = "clip", version: int = 1) -> Path:
@@ -185,11 +185,7 @@ def test_what_may_not_be_read_is_skipped_with_one_line(
     publish(root, "a", None, "", version=2)
     publish(root, "b", None, "")
     (root / unreadable).chmod(0)
-    read = subprocess.run(
-        [sys.executable, "-c", READ_AS_OTHER_USER, str(root)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    lines = read.stdout.splitlines()
+    lines = run_program(sys.executable, "-c", READ_AS_OTHER_USER, str(root)).splitlines()
     [warning] = [line for line in lines if line.startswith("skipped")]
     assert f"skipped {warned}" in warning
     assert "Permission denied" in warning

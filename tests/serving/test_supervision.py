@@ -29,6 +29,7 @@ from serving.processes.process_table import (
     session_members,
 )
 from serving.processes.supervision import back_off_s, end_session, exit_reason, handle_signals
+from tests.programs import run_program
 from tests.serving.gateway.conftest import Gateway
 from tests.serving.triton.tiny import wait_until
 
@@ -188,10 +189,7 @@ print("done")
 
 
 def test_dead_children_are_collected_and_orphans_end_with_the_supervisor() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", REAPING], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout == "done\n", done.stderr
+    assert run_program(sys.executable, "-c", REAPING) == "done\n"
 
 
 KEEPING = """

@@ -52,15 +52,12 @@ class Turns(Protocol):
 
     def locked(self) -> bool:
         """Whether a caller would have to wait now."""
-        ...
 
     async def acquire(self) -> object:
         """Wait for a turn."""
-        ...
 
     def release(self) -> None:
         """Give the turn back."""
-        ...
 
 
 class Counts(ABC):

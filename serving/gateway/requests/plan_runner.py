@@ -54,8 +54,8 @@ STREAM_PRIORITY = 10
 """Priority of streams, for turns and in the engine; of other requests 0."""
 LONG_PRIORITY = -60
 """Added to that of long requests: shorter ones pass what they have not begun."""
-_SHORT_CALLS = 8
-"""Calls of the longest request that is not long."""
+_SHORT_CALLS, _SHORT_TOKENS = 8, 1024
+"""Calls, and tokens for encoders with their padding, of the longest request that is not long."""
 
 
 class PlanRun:
@@ -81,7 +81,9 @@ class PlanRun:
         self._times = times
         self._outcomes: dict[int, Outcome] = {}
         self._turn = admission.turn
-        self._priority = LONG_PRIORITY if len(plan.calls) > _SHORT_CALLS else 0
+        tokens = sum(call.tokens for call in plan.calls if isinstance(call, InferCall))
+        is_long = len(plan.calls) > _SHORT_CALLS or tokens > _SHORT_TOKENS
+        self._priority = LONG_PRIORITY if is_long else 0
 
     async def run(self) -> None:
         """Run all calls; their tokens are reserved until the last one has ended."""
@@ -124,7 +126,7 @@ class PlanRun:
         with call_span(call) as span:
             outcome: Outcome | None
             if isinstance(call, InferCall):
-                outcome, sent_s = await self._runner.infer(call, self._times.left_s)
+                outcome, sent_s = await self._runner.infer(call, self._times.left_s, self._priority)
                 span.note_sent(sent_s)
             else:
                 async with self._turn(self._priority):
@@ -324,13 +326,15 @@ class CallRunner:
         """Stateless calls that wait to be sent."""
         return self._batcher.waiting
 
-    async def infer(self, call: InferCall, timeout_s: float) -> tuple[Outcome, float]:
+    async def infer(
+        self, call: InferCall, timeout_s: float, priority: int = 0
+    ) -> tuple[Outcome, float]:
         """The outcome of a call that may be batched with others, and the time it was sent."""
         try:
             self._quarantine.check(call)
         except ServingError as error:
             return error, time.monotonic()
-        return await self._batcher.outcome(call, timeout_s)
+        return await self._batcher.outcome(call, timeout_s, priority)
 
     async def generate(self, call: GenerateCall, times: RequestTimes) -> Finished:
         """The result of a sequence, which a stop string may end; a lost one begins anew.

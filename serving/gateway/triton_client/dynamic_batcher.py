@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import time
-from collections import deque
+from bisect import insort
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -50,8 +50,8 @@ class QueuedCall:
     call: InferCall
     deadline_s: float
     result: asyncio.Future[tuple[Outcome, float]]
-    number: int = -1
-    """Position in the order of arrival."""
+    since_s: float = field(default_factory=time.monotonic)
+    """Its place in the order: when it arrived, less its priority in seconds."""
     trace: Trace | None = field(default_factory=TRACE.get)
     """Of the caller."""
     bucket: Hashable = field(init=False)
@@ -75,21 +75,18 @@ class QueuedCall:
 
 
 class CallQueue:
-    """Waiting calls in buckets; each bucket is first in, first out."""
+    """Waiting calls in buckets, each in order."""
 
     def __init__(self) -> None:
-        self._buckets: dict[Hashable, deque[QueuedCall]] = {}
-        self._numbers = itertools.count()
-        self._size = 0
+        self._buckets: dict[Hashable, list[QueuedCall]] = {}
 
     def __len__(self) -> int:
-        return self._size
+        return sum(map(len, self._buckets.values()))
 
     def add(self, queued: QueuedCall) -> None:
-        """Append a call to its bucket."""
-        queued.number = next(self._numbers)
-        self._buckets.setdefault(queued.bucket, deque()).append(queued)
-        self._size += 1
+        """Insert a call into its bucket."""
+        bucket = self._buckets.setdefault(queued.bucket, [])
+        insort(bucket, queued, key=attrgetter("since_s"))
 
     def remove(self, queued: QueuedCall) -> bool:
         """Drop a call whose caller has left; False if it does not wait any more."""
@@ -97,20 +94,19 @@ class CallQueue:
         if bucket is None or queued not in bucket:
             return False
         bucket.remove(queued)
-        self._size -= 1
         if not bucket:
             del self._buckets[queued.bucket]
         return True
 
     def take(self, max_tokens: int) -> list[QueuedCall]:
-        """The calls that are sent together next: of the bucket whose first call is the oldest.
+        """The calls that are sent together next: of the bucket whose first call is next in order.
 
         So no bucket starves. One call is taken whatever its size, further ones while rows and
         tokens are within `MAX_ROWS` and `max_tokens`.
         """
         if not self._buckets:
             return []
-        bucket = min(self._buckets.values(), key=lambda calls: calls[0].number)
+        bucket = min(self._buckets.values(), key=lambda calls: calls[0].since_s)
         taken: list[QueuedCall] = []
         rows = tokens = 0
         while bucket:
@@ -118,8 +114,7 @@ class CallQueue:
             tokens += bucket[0].call.tokens
             if taken and (rows > MAX_ROWS or tokens > max_tokens):
                 break
-            taken.append(bucket.popleft())
-        self._size -= len(taken)
+            taken.append(bucket.pop(0))
         if not bucket:
             del self._buckets[taken[0].bucket]
         return taken
@@ -195,15 +190,18 @@ class DynamicBatcher:
         """Calls that are not sent yet."""
         return sum(len(queue.waiting) for queue in self._queues.values())
 
-    async def outcome(self, call: InferCall, timeout_s: float) -> tuple[Outcome, float]:
+    async def outcome(
+        self, call: InferCall, timeout_s: float, priority: int = 0
+    ) -> tuple[Outcome, float]:
         """The outcome of a call, and the monotonic time at which it was sent.
 
-        If the caller is cancelled, a waiting call is dropped; one in flight goes on for the other
-        callers that share it, and is cancelled when the last of them has left.
+        A priority is a head start in seconds, as in the engine. If the caller is cancelled, a
+        waiting call is dropped; one in flight goes on for the other callers that share it, and is
+        cancelled when the last of them has left.
         """
         now_s, loop = time.monotonic(), asyncio.get_running_loop()
         result: asyncio.Future[tuple[Outcome, float]] = loop.create_future()
-        queued = QueuedCall(call, now_s + timeout_s, result)
+        queued = QueuedCall(call, now_s + timeout_s, result, now_s - priority)
         key = call.model, call.version
         if (queue := self._queues.get(key)) is None:
             forget = partial(self._queues.pop, key, None)

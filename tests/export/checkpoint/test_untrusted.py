@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +27,7 @@ from export.tokenizer.tokenizer import fast_tokenizer
 from inference.errors import CheckpointError, SetupError
 from tests.export.conftest import Twins
 from tests.export.twin import EXPORTED
+from tests.programs import run_program
 from tests.traced_memory import memory_below
 
 ROOT = Path(__file__).parents[3]
@@ -75,12 +75,10 @@ def test_code_of_a_checkpoint_does_not_run_even_when_the_answer_is_yes(
         "from export.tokenizer.tokenizer import fast_tokenizer\n"
         "print(len(fast_tokenizer(open_checkpoint(sys.argv[1]))[1]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder)],
-        input="y\n" * 9, capture_output=True, text=True, check=True, cwd=ROOT,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")},
-    )  # fmt: skip
-    assert done.stdout == "1\n"  # the tokenizer's file, as it is
+    environment = {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    options = {"input": "y\n" * 9, "cwd": ROOT, "env": os.environ | environment}
+    printed = run_program(sys.executable, "-c", program, str(folder), **options)
+    assert printed == "1\n"  # the tokenizer's file, as it is
     assert not proof.exists()
 
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
-from serving.gateway.requests import health
+from serving.gateway.requests import health, plan_runner
 from serving.gateway.requests.service import INLINE_LIMIT
 from serving.liveness.stall_detector import EngineStats
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
@@ -75,6 +75,24 @@ async def test_embeddings_of_concurrent_requests_share_a_call(make_gateway: Make
     for text, vector in zip(["a", *texts], together, strict=True):
         response = await alone.http.post("/v1/embed", json={"texts": text})
         assert response.json()["data"][0]["embedding"] == vector
+
+
+@pytest.mark.parametrize("most", [("_SHORT_CALLS", 7), ("_SHORT_TOKENS", 500)])
+async def test_a_short_embedding_passes_many_texts(
+    make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch, most: tuple[str, int]
+) -> None:
+    monkeypatch.setattr(plan_runner, *most)
+    gateway = make_gateway(max_calls_per_model=1, max_client_batch_size=64)
+    first = await gateway.held("/v1/embed", json={"texts": "a"})
+    requests = []
+    for texts in [f"{number} " * 9 for number in range(64)], "c d":
+        requests.append(
+            asyncio.ensure_future(gateway.http.post("/v1/embed", json={"texts": texts}))
+        )
+        await until(lambda: f"queue_size {7 + len(requests)}.0" in gateway.exposed)
+    gateway.inference.hold.set()
+    assert {one.status_code for one in [await first, *await asyncio.gather(*requests)]} == {200}
+    assert [call.rows for call in gateway.inference.calls] == [1, 1, 64]
 
 
 async def test_embeddings_do_not_wait_for_turns_of_sequences(make_gateway: MakeGateway) -> None:

@@ -94,9 +94,11 @@ class Stack:
             self.model.infer, self.metrics, max_calls=max_calls, max_tokens=max_tokens
         )
 
-    def submit(self, call: InferCall, timeout_s: float = 60.0) -> asyncio.Task[Outcome]:
+    def submit(
+        self, call: InferCall, timeout_s: float = 60.0, priority: int = 0
+    ) -> asyncio.Task[Outcome]:
         async def outcome() -> Outcome:
-            found, _ = await self.batcher.outcome(call, timeout_s)
+            found, _ = await self.batcher.outcome(call, timeout_s, priority)
             return found
 
         return asyncio.ensure_future(outcome())
@@ -228,6 +230,18 @@ async def test_bucket_of_the_oldest_call_goes_first() -> None:
         made.model.release_all()
         await asyncio.gather(running, rare, *others)
         assert made.model.firsts(2) == [2, 3, 4, 5]
+
+
+async def test_priority_is_a_head_start_within_a_bucket_and_between_buckets() -> None:
+    async with stack(max_tokens=8) as made:
+        await made.begin(call(1))
+        for first, width, priority in ((2, 8, -60), (3, 8, 0), (4, 6, -60), (5, 6, 10)):
+            made.submit(call(first, width=width), priority=priority)
+        await settled()
+        for number in range(4):
+            made.model.release(number)
+            await settled()
+        assert [made.model.firsts(number) for number in range(1, 5)] == [[5], [3], [2], [4]]
 
 
 async def test_rare_bucket_does_not_starve_behind_a_steady_one() -> None:
