@@ -7,7 +7,7 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing, closing, contextmanager
-from typing import TypeVar
+from typing import Generic, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
@@ -22,25 +22,29 @@ from triptych.operation import Operation
 DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S = 60.0
 Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
+Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
 _USER = re.compile(r"(?<=//)[^/@]*@")
 
 
-class _Connection:
-    """What both clients do with what they are given."""
+class _Connection(Generic[Http, Transport]):
+    """What both clients are given, and what they do with it."""
 
-    def _open(
+    _kind: Callable[..., Http]
+    _http: Http
+
+    def __init__(
         self,
-        kind: Callable[..., Http],
-        base_url: str,
-        api_key: str | None,
-        timeout: float | None,
-        retries: Retries | None,
-        transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None,
-    ) -> Http:
+        base_url: str = DEFAULT_URL,
+        *,
+        api_key: str | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        retries: Retries | None = None,
+        transport: Transport | None = None,
+    ) -> None:
         self._retries: Retries = retries or Retries()
         self._takes_proxies: bool = transport is None
         with _refusing_proxies():
-            return kind(
+            self._http = self._kind(
                 base_url=_check(base_url),
                 headers=http_exchange.headers(api_key),
                 timeout=timeout,
@@ -58,7 +62,7 @@ class _Connection:
             raise http_exchange.transport_error(failure, url, proxy) from failure
 
 
-class Client(_Connection, BlockingMethods):
+class Client(_Connection[httpx.Client, httpx.BaseTransport], BlockingMethods):
     """A gateway over HTTP.
 
     ```python
@@ -77,16 +81,7 @@ class Client(_Connection, BlockingMethods):
         transport: For tests and proxies, as httpx takes it.
     """
 
-    def __init__(
-        self,
-        base_url: str = DEFAULT_URL,
-        *,
-        api_key: str | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT_S,
-        retries: Retries | None = None,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
-        self._http = self._open(httpx.Client, base_url, api_key, timeout, retries, transport)
+    _kind = httpx.Client
 
     def health(self) -> bool:
         return http_exchange.is_ready(self._attempt(self._http.build_request("GET", "/health")))
@@ -126,7 +121,7 @@ class Client(_Connection, BlockingMethods):
             return self._http.send(request, stream=stream)
 
 
-class AsyncClient(_Connection, AwaitableMethods):
+class AsyncClient(_Connection[httpx.AsyncClient, httpx.AsyncBaseTransport], AwaitableMethods):
     """A gateway over HTTP, for asyncio; otherwise as `Client`.
 
     ```python
@@ -135,16 +130,7 @@ class AsyncClient(_Connection, AwaitableMethods):
     ```
     """
 
-    def __init__(
-        self,
-        base_url: str = DEFAULT_URL,
-        *,
-        api_key: str | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT_S,
-        retries: Retries | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        self._http = self._open(httpx.AsyncClient, base_url, api_key, timeout, retries, transport)
+    _kind = httpx.AsyncClient
 
     async def health(self) -> bool:
         response = await self._attempt(self._http.build_request("GET", "/health"))
