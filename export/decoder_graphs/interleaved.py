@@ -35,12 +35,13 @@ class InterleavedDecoder(TransformerDecoder):
     """A decoder some of whose layers attend to images.
 
     Attributes:
-        readers: How many of them do.
         gated_blocks: These layers.
+        order: Which of all layers they are.
     """
 
-    readers: int
     gated_blocks: nn.ModuleList
+    order: Sequence[bool]
+    norm: nn.Module
 
     def project_images(self, vectors: Tensor) -> list[KeyValue]:
         """Vectors of images (B, S, E) → keys and values of each layer that reads them."""
@@ -60,7 +61,17 @@ class InterleavedDecoder(TransformerDecoder):
         Args:
             images: What `project_images` computed.
         """
-        raise NotImplementedError
+        x = self.embed(tokens, rows.positions(tokens.shape[1]))
+        present = list[KeyValue]()
+        gated = iter(zip(self.gated_blocks, images, strict=True))
+        for reads_images in self.order:
+            if reads_images:
+                block, held = next(gated)
+                x = block(x, held, mask)
+            else:
+                x, written = self.blocks[len(present)](x, rows, past[len(present)])
+                present.append(written)
+        return self.norm(x), present
 
 
 @dataclass(frozen=True)
@@ -189,7 +200,7 @@ def interleaved_graphs(
         admitting: Also makes what the counter holds.
     """
     heads = decoder.heads
-    read = layer_ports(decoder.readers, "image", ("B", heads.groups, "S", heads.width))
+    read = layer_ports(len(decoder.gated_blocks), "image", ("B", heads.groups, "S", heads.width))
     held, grid = (*counter.held, *read), images.grid
     pixels = pixels_port(image, has_many=True, has_sizes=grid is not None)
     admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=held)

@@ -16,7 +16,7 @@ prompt's last token, which differs only for a prompt that ends with an end token
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -30,8 +30,8 @@ from export.architecture import Architecture, Graphs
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
 from export.decoder_graphs.interleaved import ImageCounter, InterleavedDecoder, interleaved_graphs
-from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
-from export.layers.attention.heads import Heads, KeyValue, Rows
+from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention
+from export.layers.attention.heads import Heads
 from export.layers.attention.rotary import read_rotary
 from export.layers.blocks import BlockConfig, GatedMLP, RMSNorm
 from export.layers.decoder import output_name, output_table, tied_logits
@@ -201,8 +201,7 @@ class Decoder(InterleavedDecoder):
         super().__init__()
         self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size + config.added_tokens
-        self.interval = config.interval
-        self.readers = config.gated_blocks
+        self.order = [True, *[False] * config.interval] * config.gated_blocks
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.blocks = nn.ModuleList(llama.make_block(config, heads) for heads in config.layers)
         self.gated_blocks = nn.ModuleList(
@@ -224,25 +223,6 @@ class Decoder(InterleavedDecoder):
         added = self.added_tokens((tokens - first).clamp(min=0))
         own = self.tokens(tokens.clamp(max=first - 1))
         return torch.where((tokens >= first)[..., None], added, own)
-
-    def read(
-        self,
-        tokens: Tensor,
-        rows: Rows,
-        past: Sequence[KeyValue],
-        images: Sequence[KeyValue],
-        mask: ImageMask,
-    ) -> tuple[Tensor, list[KeyValue]]:
-        """(R, T) → (R, T, D) and the caches with the new positions."""
-        x = self.embed(tokens, rows.positions(tokens.shape[1]))
-        present = []
-        for layer, own in enumerate(self.blocks):
-            if layer % self.interval == 0:
-                gated = layer // self.interval
-                x = self.gated_blocks[gated](x, images[gated], mask)
-            x, written = own(x, rows, past[layer])
-            present.append(written)
-        return self.norm(x), present
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V + A)."""

@@ -23,7 +23,7 @@ image a token attends to follows from the tokens, as `MllamaProcessor` derives i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, cast
@@ -48,7 +48,7 @@ from export.decoder_graphs.language_model import (
 )
 from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
-from export.layers.attention.heads import KeyValue, Rows
+from export.layers.attention.heads import KeyValue
 from export.layers.blocks import BlockConfig, GatedMLP, RMSNorm, make_encoder_blocks
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count, prepare_tower
 from export.models.decoders import llama
@@ -394,7 +394,8 @@ class Decoder(InterleavedDecoder):
         text, norm = config.text, partial(RMSNorm, eps=config.text.norm_epsilon)
         self.heads = text.layers[0]
         self.vocabulary_size = text.vocabulary_size
-        self.gated, self.readers = config.gated, len(config.gated)
+        places = range(len(text.layers) + len(config.gated))
+        self.order = [place in config.gated for place in places]
         self.tokens = nn.Embedding(text.vocabulary_size + FURTHER_ROWS, text.width)
         self.blocks = nn.ModuleList(llama.make_block(text, heads) for heads in text.layers)
         heads = replace(self.heads, rotary=None)
@@ -413,26 +414,6 @@ class Decoder(InterleavedDecoder):
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D)."""
         return self.tokens(tokens)
-
-    def read(
-        self,
-        tokens: Tensor,
-        rows: Rows,
-        past: Sequence[KeyValue],
-        images: Sequence[KeyValue],
-        mask: ImageMask,
-    ) -> tuple[Tensor, list[KeyValue]]:
-        """(R, T) → (R, T, D) and the caches with the new positions."""
-        x, present = self.tokens(tokens), list[KeyValue]()
-        gated = iter(zip(self.gated_blocks, images, strict=True))
-        for place in range(self.layers + self.readers):
-            if place in self.gated:
-                block, held = next(gated)
-                x = block(x, held, mask)
-            else:
-                x, written = self.blocks[len(present)](x, rows, past[len(present)])
-                present.append(written)
-        return self.norm(x), present
 
 
 class Mllama(ImageLanguageModel):
