@@ -41,7 +41,6 @@ class InterleavedDecoder(TransformerDecoder):
 
     gated_blocks: nn.ModuleList
     order: Sequence[bool]
-    norm: nn.Module
 
     def project_images(self, vectors: Tensor) -> list[KeyValue]:
         """Vectors of images (B, S, E) → keys and values of each layer that reads them."""

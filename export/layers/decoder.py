@@ -18,7 +18,7 @@ from export.layers.blocks import DecoderBlock
 class TransformerDecoder(nn.Module):
     """Tokens, caches and, of a source, keys and values → hidden states.
 
-    A model's own class builds `blocks` and `output` and defines `embed`.
+    A model's own class builds `tokens`, `blocks`, `norm` and `output`, or defines what reads them.
 
     Attributes:
         heads: Shape of every layer's self-attention; of its cross-attention too.
@@ -30,7 +30,9 @@ class TransformerDecoder(nn.Module):
     is_aligned: ClassVar[bool] = True
     heads: Heads
     vocabulary_size: int
+    tokens: nn.Embedding
     blocks: nn.ModuleList
+    norm: nn.Module
     output: Tensor
 
     @property
@@ -43,7 +45,7 @@ class TransformerDecoder(nn.Module):
 
         Positions of padding may lie beyond a table's end.
         """
-        raise NotImplementedError
+        return self.tokens(tokens)
 
     def place(self, x: Tensor, positions: Tensor) -> Tensor:
         """What `embed` adds to a token's own vector: (R, T, D) at (R, T) positions → (R, T, D).
@@ -62,7 +64,7 @@ class TransformerDecoder(nn.Module):
 
     def finish(self, x: Tensor) -> Tensor:
         """What follows the last block: (R, T, D) → (R, T, D)."""
-        return x
+        return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""

@@ -339,10 +339,6 @@ class Llama(TransformerDecoder):
         """(R, T) → (R, T, D)."""
         return self.tokens(tokens) * self.scale
 
-    def finish(self, x: Tensor) -> Tensor:
-        """(R, T, D) → (R, T, D): the norm behind the last block."""
-        return self.norm(x)
-
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
         logits = super().logits(hidden) / self.divisor

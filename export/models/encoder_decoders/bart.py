@@ -276,10 +276,6 @@ class Decoder(TransformerDecoder):
         """(R, T) → (R, T, D)."""
         return self.embedding(tokens, positions)
 
-    def finish(self, x: Tensor) -> Tensor:
-        """The final norm, where the form has one: (R, T, D) → (R, T, D)."""
-        return self.norm(x)
-
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
         return tied_logits(hidden, self.output, self.output_bias)

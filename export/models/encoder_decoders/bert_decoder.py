@@ -128,6 +128,10 @@ class BertDecoder(TransformerDecoder):
             x = x + self.segments.weight[0]
         return self.embedding_norm(x + self.positions(places))
 
+    def finish(self, x: Tensor) -> Tensor:
+        """(R, T, D) → (R, T, D): blocks end in norms."""
+        return x
+
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
         return tied_logits(self.transform(hidden), self.output, self.output_bias)

@@ -276,17 +276,9 @@ class Decoder(TransformerDecoder):
         self.output_scale = config.output_scale
         self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
 
-    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """(R, T) → (R, T, D); positions are a bias of the scores."""
-        return self.tokens(tokens)
-
     def position_bias(self, positions: Tensor, room: int) -> Tensor | None:
         """(R, T) positions → (R, H, T, P)."""
         return self.relative(positions, torch.arange(room)) if self.relative else None
-
-    def finish(self, x: Tensor) -> Tensor:
-        """The final norm: (R, T, D) → (R, T, D)."""
-        return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""

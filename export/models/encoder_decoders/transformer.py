@@ -134,10 +134,6 @@ class Decoder(TransformerDecoder):
         """(R, T) → (R, T, D)."""
         return self.embedding(tokens, positions)
 
-    def finish(self, x: Tensor) -> Tensor:
-        """(R, T, D) → (R, T, D)."""
-        return self.norm(x)
-
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V): products with the embeddings (§3.4)."""
         return tied_logits(hidden, self.embedding.tokens.weight)

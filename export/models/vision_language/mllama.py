@@ -411,10 +411,6 @@ class Decoder(InterleavedDecoder):
         self.norm = norm(text.width)
         self.output = nn.Parameter(torch.zeros(text.vocabulary_size, text.width))
 
-    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """(R, T) → (R, T, D)."""
-        return self.tokens(tokens)
-
 
 class Mllama(ImageLanguageModel):
     """Image encoder and decoder."""
