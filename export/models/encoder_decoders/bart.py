@@ -392,17 +392,11 @@ Pretraining and Finetuning" (mBART-50, arXiv 2008.00401): `facebook/mbart-large-
 mBART-50 reads `[language] text </s>` and begins the output with the target's language; the first
 mBART reads `text </s> [language]` and its decoder starts from the one target of the checkpoint."""
 
-PEGASUS = declare(
-    "pegasus",
-    {"generate": no_section},
-    Form(
-        positions=Positions.SINUSOIDS,
-        is_norm_first=True,
-        has_embedding_norm=False,
-        has_final_norm=True,
-        pad_token_id=0,
-    ),
+_NORMS_FIRST = Form(
+    is_norm_first=True, has_embedding_norm=False, has_final_norm=True, pad_token_id=0
 )
+_PEGASUS_FORM = replace(_NORMS_FIRST, positions=Positions.SINUSOIDS)
+PEGASUS = declare("pegasus", {"generate": no_section}, _PEGASUS_FORM)
 """Zhang et al. 2020, "PEGASUS: Pre-training with Extracted Gap-sentences for Abstractive
 Summarization", §3 (arXiv 1912.08777): `google/pegasus-*`."""
 
@@ -422,17 +416,8 @@ M2M_100 = declare("m2m_100", {"translate": token_section}, M2M_100_FORM)
 
 Sources are `[language] text </s>`, outputs begin with the target's language."""
 
-BLENDERBOT = declare(
-    "blenderbot",
-    {"generate": no_section},
-    Form(
-        first_row=0,
-        is_norm_first=True,
-        has_embedding_norm=False,
-        has_final_norm=True,
-        pad_token_id=0,
-    ),
-)
+_BLENDERBOT_FORM = replace(_NORMS_FIRST, first_row=0)
+BLENDERBOT = declare("blenderbot", {"generate": no_section}, _BLENDERBOT_FORM)
 """Roller et al. 2021, "Recipes for Building an Open-Domain Chatbot", §4.1 (arXiv 2004.13637):
 `facebook/blenderbot-400M-distill`, `-1B-distill`, `-3B`."""
 
@@ -512,15 +497,11 @@ Its `transformers` class reads all of a prompt's tokens of the output without a 
 def read_bigbird_pegasus(values: Mapping[str, Any]) -> Config:
     """The configuration; its sparse attention is full for the sources that it allows."""
     reader = ConfigReader(values)
-    form = Form(
-        first_row=0,
-        is_norm_first=True,
-        has_embedding_norm=False,
-        has_final_norm=True,
+    form = replace(
+        _BLENDERBOT_FORM,
         has_attention_bias=reader.flag("use_bias", False),
         activation="gelu_new",
         is_embedding_scaled=True,
-        pad_token_id=0,
     )
     config = read_config(values, form)
     kind = reader.choice("attention_type", ("block_sparse", "original_full"), "block_sparse")
