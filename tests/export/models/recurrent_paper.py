@@ -22,14 +22,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.export.models.transformer_paper import Outputs, PaperModel
+from tests.export.models.transformer_paper import (
+    Array,
+    NumpyPaper,
+    Outputs,
+    PaperModel,
+    sigmoid,
+    softmax,
+)
 
-Array = NDArray[np.float64]
 Weights = Mapping[str, Array]
-
-
-def sigma(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
 
 
 def blocks(weights: Weights, name: str, count: int) -> list[tuple[Array, Array]]:
@@ -52,10 +54,10 @@ def lstm(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     W_i, W_f, W_c, W_o = blocks(w, "input", 4)
     U_i, U_f, U_c, U_o = blocks(w, "recurrence", 4)
     w_ci, w_co, w_cf = w.get("peephole", np.zeros((3, len(h))))
-    i = sigma(affine(W_i, x) + affine(U_i, h) + w_ci * c)
-    f = sigma(affine(W_f, x) + affine(U_f, h) + w_cf * c)
+    i = sigmoid(affine(W_i, x) + affine(U_i, h) + w_ci * c)
+    f = sigmoid(affine(W_f, x) + affine(U_f, h) + w_cf * c)
     c = f * c + i * np.tanh(affine(W_c, x) + affine(U_c, h))
-    o = sigma(affine(W_o, x) + affine(U_o, h) + w_co * c)
+    o = sigmoid(affine(W_o, x) + affine(U_o, h) + w_co * c)
     return o * np.tanh(c), c
 
 
@@ -63,8 +65,8 @@ def gru(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     """Cho et al. 2014, eq. 5 to 8: U multiplies r ⊙ h."""
     W_r, W_z, W_h = blocks(w, "input", 3)
     U_r, U_z, U_h = blocks(w, "recurrence", 3)
-    r = sigma(affine(W_r, x) + affine(U_r, h))
-    z = sigma(affine(W_z, x) + affine(U_z, h))
+    r = sigmoid(affine(W_r, x) + affine(U_r, h))
+    z = sigmoid(affine(W_z, x) + affine(U_z, h))
     return z * h + (1 - z) * np.tanh(affine(W_h, x) + affine(U_h, r * h)), c
 
 
@@ -72,8 +74,8 @@ def gru_reset_after(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Ar
     """As `torch.nn.GRU`'s documentation has it."""
     W_r, W_z, W_n = blocks(w, "input", 3)
     U_r, U_z, U_n = blocks(w, "recurrence", 3)
-    r = sigma(affine(W_r, x) + affine(U_r, h))
-    z = sigma(affine(W_z, x) + affine(U_z, h))
+    r = sigmoid(affine(W_r, x) + affine(U_r, h))
+    z = sigmoid(affine(W_z, x) + affine(U_z, h))
     return (1 - z) * np.tanh(affine(W_n, x) + r * affine(U_n, h)) + z * h, c
 
 
@@ -81,24 +83,24 @@ def mut1(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     """Jozefowicz et al. 2015, §4."""
     W_z, W_r = blocks(w, "input", 2)
     U_r, U_h = blocks(w, "recurrence", 2)
-    z = sigma(affine(W_z, x))
-    r = sigma(affine(W_r, x) + affine(U_r, h))
+    z = sigmoid(affine(W_z, x))
+    r = sigmoid(affine(W_r, x) + affine(U_r, h))
     return np.tanh(affine(U_h, r * h) + np.tanh(added(w, x))) * z + h * (1 - z), c
 
 
 def mut2(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     W_z, W_h = blocks(w, "input", 2)
     U_z, U_r, U_h = blocks(w, "recurrence", 3)
-    z = sigma(affine(W_z, x) + affine(U_z, h))
-    r = sigma(added(w, x) + affine(U_r, h))
+    z = sigmoid(affine(W_z, x) + affine(U_z, h))
+    r = sigmoid(added(w, x) + affine(U_r, h))
     return np.tanh(affine(U_h, r * h) + affine(W_h, x)) * z + h * (1 - z), c
 
 
 def mut3(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     W_z, W_r, W_h = blocks(w, "input", 3)
     U_z, U_r, U_h = blocks(w, "recurrence", 3)
-    z = sigma(affine(W_z, x) + affine(U_z, np.tanh(h)))
-    r = sigma(affine(W_r, x) + affine(U_r, h))
+    z = sigmoid(affine(W_z, x) + affine(U_z, np.tanh(h)))
+    r = sigmoid(affine(W_r, x) + affine(U_r, h))
     return np.tanh(affine(U_h, r * h) + affine(W_h, x)) * z + h * (1 - z), c
 
 
@@ -106,18 +108,18 @@ def nas(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     """Zoph and Le 2017, base 8, line by line as `NASCell` of TensorFlow's contrib has it."""
     X = [affine(W, x) for W in blocks(w, "input", 8)]
     M = [affine(U, h) for U in blocks(w, "recurrence", 8)]
-    layer1_0 = sigma(X[0] + M[0])
+    layer1_0 = sigmoid(X[0] + M[0])
     layer1_1 = np.maximum(X[1] + M[1], 0)
-    layer1_2 = sigma(X[2] + M[2])
+    layer1_2 = sigmoid(X[2] + M[2])
     layer1_3 = np.maximum(X[3] * M[3], 0)
     layer1_4 = np.tanh(X[4] + M[4])
-    layer1_5 = sigma(X[5] + M[5])
+    layer1_5 = sigmoid(X[5] + M[5])
     layer1_6 = np.tanh(X[6] + M[6])
-    layer1_7 = sigma(X[7] + M[7])
+    layer1_7 = sigmoid(X[7] + M[7])
     l2_0 = np.tanh(layer1_0 * layer1_1)
     l2_1 = np.tanh(layer1_2 + layer1_3)
     l2_2 = np.tanh(layer1_4 * layer1_5)
-    l2_3 = sigma(layer1_6 + layer1_7)
+    l2_3 = sigmoid(layer1_6 + layer1_7)
     l2_0 = np.tanh(l2_0 + c)
     c = l2_0 * l2_1
     return np.tanh(c * np.tanh(l2_2 + l2_3)), c
@@ -277,12 +279,8 @@ class RnnForTokenClassification(RnnModel):
         return Outputs(logits=self.classifier(self.hidden(input_ids)))
 
 
-class RnnForSequenceClassification(RnnModel):
+class RnnForSequenceClassification(RnnForTokenClassification):
     """Many to one."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self.classifier = nn.Linear(self.width, values["num_labels"])
 
     def forward(self, input_ids: Tensor) -> Any:
         """(1, T) → logits (1, C)."""
@@ -359,8 +357,8 @@ class LstmnForCausalLM(PaperModel):
             h_tilde = sum((s_i * h for s_i, h in zip(s, H, strict=True)), np.zeros(width))
             c_tilde = sum((s_i * c for s_i, c in zip(s, C, strict=True)), np.zeros(width))
             i, f, candidate, o = np.split(W @ np.concatenate([h_tilde, x]) + b, 4)
-            c = sigma(f) * c_tilde + sigma(i) * np.tanh(candidate)
-            H.append(sigma(o) * np.tanh(c))
+            c = sigmoid(f) * c_tilde + sigmoid(i) * np.tanh(candidate)
+            H.append(sigmoid(o) * np.tanh(c))
             C.append(c)
         return H
 
@@ -404,15 +402,6 @@ class RnnSeq2Seq(PaperModel):
         return Outputs(logits=self.decoder["output"](hidden))
 
 
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x: Array) -> Array:
-    exponents = np.exp(x - x.max())
-    return exponents / exponents.sum()
-
-
 class Unit:
     """§A.1.1: W stacks what the input gives to z, r and the candidate; so do U's two tensors."""
 
@@ -429,24 +418,16 @@ class Unit:
         return (1 - z) * s + z * candidate
 
 
-class Paper:
-    """One checkpoint's network.
-
-    Args:
-        weights: The checkpoint's tensors by name.
-        config: Its `config.json`; not used, the tensors' shapes suffice.
-    """
+class Paper(NumpyPaper):
+    """One checkpoint's network; the tensors' shapes suffice, `config.json` is not used."""
 
     def __init__(
         self, weights: Mapping[str, NDArray[np.floating]], config: Mapping[str, Any]
     ) -> None:
-        self.weights = {name: value.astype(np.float64) for name, value in weights.items()}
+        super().__init__(weights, config)
         self.rightward = Unit(self.weights, "encoder.gru.rightward")
         self.leftward = Unit(self.weights, "encoder.gru.leftward")
         self.unit = Unit(self.weights, "decoder.unit")
-
-    def linear(self, name: str, x: Array) -> Array:
-        return self.weights[f"{name}.weight"] @ x + self.weights.get(f"{name}.bias", 0.0)
 
     def annotations(self, source: Sequence[int]) -> list[Array]:
         """§3.2, §A.2.1: h_j of each source word."""

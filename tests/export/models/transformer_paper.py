@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -38,10 +40,57 @@ class PaperModel(nn.Module):
         (folder / "config.json").write_text(json.dumps(self.values), encoding="utf-8")
 
 
+Array = NDArray[np.float64]
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x: Array) -> Array:
+    exponents = np.exp(x - x.max())
+    return exponents / exponents.sum()
+
+
+class NumpyPaper:
+    """One checkpoint's network in plain numpy.
+
+    Args:
+        weights: The checkpoint's tensors by name.
+        config: Its `config.json`.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, NDArray[np.floating]], config: Mapping[str, Any]
+    ) -> None:
+        self.weights = {name: value.astype(np.float64) for name, value in weights.items()}
+        self.config = config
+
+    def linear(self, name: str, x: Array) -> Array:
+        return self.weights[f"{name}.weight"] @ x + self.weights.get(f"{name}.bias", 0.0)
+
+
 class Outputs(dict[str, Tensor]):
     """Fields, also as attributes."""
 
     __getattr__ = dict.__getitem__
+
+
+def stacks(values: Mapping[str, Any]) -> nn.Transformer:
+    """Both stacks; each ends in a norm where `config.json` has one."""
+    names = ("d_model", "nhead", "num_encoder_layers", "num_decoder_layers", "dim_feedforward")
+    options = ("activation", "layer_norm_eps")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "enable_nested_tensor", UserWarning)
+        transformer = nn.Transformer(
+            *(values[name] for name in names),
+            dropout=0.0,
+            batch_first=True,
+            **{name: values[name] for name in options if name in values},
+        )
+    if not values.get("final_norm"):
+        transformer.encoder.norm = transformer.decoder.norm = None
+    return transformer
 
 
 class Transformer(PaperModel):
@@ -51,18 +100,7 @@ class Transformer(PaperModel):
         super().__init__(values)
         self.width = values["d_model"]
         self.embedding = nn.Embedding(values["vocab_size"], self.width)
-        names = ("d_model", "nhead", "num_encoder_layers", "num_decoder_layers", "dim_feedforward")
-        options = ("activation", "layer_norm_eps")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "enable_nested_tensor", UserWarning)
-            self.transformer = nn.Transformer(
-                *(values[name] for name in names),
-                dropout=0.0,
-                batch_first=True,
-                **{name: values[name] for name in options if name in values},
-            )
-        if not values.get("final_norm"):
-            self.transformer.encoder.norm = self.transformer.decoder.norm = None
+        self.transformer = stacks(values)
 
     def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> Any:
         """(1, S), (1, T) → logits (1, T, V)."""

@@ -12,16 +12,23 @@ share nothing with them but the names in a checkpoint.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.export.models.transformer_paper import Outputs, PaperModel, sinusoids
+from tests.export.models.transformer_paper import (
+    Array,
+    NumpyPaper,
+    Outputs,
+    PaperModel,
+    sigmoid,
+    sinusoids,
+    softmax,
+    stacks,
+)
 
 
 class CnnCaptioner(PaperModel):
@@ -97,19 +104,7 @@ class CnnTransformer(CnnCaptioner):
         self.projection = nn.Linear(values["channels"][-1], self.width)
         self.positions = nn.Parameter(torch.zeros(cells, self.width))
         self.embedding = nn.Embedding(values["vocab_size"], self.width)
-        names = ("nhead", "num_encoder_layers", "num_decoder_layers", "dim_feedforward")
-        options = ("activation", "layer_norm_eps")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "enable_nested_tensor", UserWarning)
-            self.transformer = nn.Transformer(
-                self.width,
-                *(values[name] for name in names),
-                dropout=0.0,
-                batch_first=True,
-                **{name: values[name] for name in options if name in values},
-            )
-        if not values.get("final_norm"):
-            self.transformer.encoder.norm = self.transformer.decoder.norm = None
+        self.transformer = stacks(values)
 
     def tell(self, seen: Tensor, words: Tensor) -> Tensor:
         """Cells with their places, words with theirs."""
@@ -120,39 +115,15 @@ class CnnTransformer(CnnCaptioner):
         return hidden @ self.embedding.weight.T
 
 
-Array = NDArray[np.float64]
 EPSILON = 1e-5  # of batch normalisation
 
 
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x: Array) -> Array:
-    exponents = np.exp(x - x.max())
-    return exponents / exponents.sum()
-
-
-class ShowAttendTell:
-    """One checkpoint's network.
-
-    Args:
-        weights: The checkpoint's tensors by name.
-        config: Its `config.json`.
-    """
-
-    def __init__(
-        self, weights: Mapping[str, NDArray[np.floating]], config: Mapping[str, Any]
-    ) -> None:
-        self.weights = {name: value.astype(np.float64) for name, value in weights.items()}
-        self.strides: Sequence[int] = config["strides"]
-
-    def linear(self, name: str, x: Array) -> Array:
-        return self.weights[f"{name}.weight"] @ x + self.weights.get(f"{name}.bias", 0.0)
+class ShowAttendTell(NumpyPaper):
+    """One checkpoint's network."""
 
     def annotations(self, picture: Array) -> Array:
         """§3.1.1: a_1 … a_L, (L, D), of a normalised picture (height, width, 3), row by row."""
-        for layer, stride in enumerate(self.strides):
+        for layer, stride in enumerate(self.config["strides"]):
             picture = self.convolution(f"encoder.convolutions.{layer}", picture, stride)
         return picture.reshape(-1, picture.shape[-1]) + self.weights["encoder.positions"]
 
