@@ -50,7 +50,7 @@ class QueuedCall:
     call: InferCall
     deadline_s: float
     result: asyncio.Future[tuple[Outcome, float]]
-    since_s: float = field(default_factory=time.monotonic)
+    since_s: float
     """Its place in the order: when it arrived, less its priority in seconds."""
     trace: Trace | None = field(default_factory=TRACE.get)
     """Of the caller."""
