@@ -48,16 +48,46 @@ class Usage:
 
 
 class Turns(Protocol):
-    """A bounded number of turns, given first come, first served."""
+    """A bounded number of turns. Used on one event loop of each process."""
 
-    def locked(self) -> bool:
-        """Whether a caller would have to wait now."""
+    @property
+    def poll_s(self) -> float | None:
+        """Seconds between two looks for a free turn; None: no other process frees one."""
 
-    async def acquire(self) -> object:
-        """Wait for a turn."""
+    def take(self, since_s: float) -> bool:
+        """Take a turn, if there is one for a caller of this process.
+
+        Args:
+            since_s: Monotonic time since which the caller counts as waiting.
+        """
 
     def release(self) -> None:
-        """Give the turn back."""
+        """Give a turn back."""
+
+    def stop_waiting(self) -> None:
+        """Say that no caller of this process waits any more."""
+
+
+@dataclass
+class LocalTurns:
+    """The turns of a gateway that is one process."""
+
+    free: int
+    poll_s: float | None = None
+
+    def take(self, since_s: float) -> bool:
+        """Take a turn, if one is free."""
+        if not self.free:
+            return False
+        self.free -= 1
+        return True
+
+    def release(self) -> None:
+        """Give a turn back."""
+        self.free += 1
+
+    def stop_waiting(self) -> None:
+        """Do nothing: nobody else asks."""
 
 
 class Counts(ABC):
@@ -135,8 +165,12 @@ class LocalCounts(Counts):
         return Load(queued=queued, tokens=self._total.tokens)
 
     def turns(self, limit: int) -> Turns:
-        """A semaphore."""
-        return asyncio.Semaphore(limit)
+        """Turns of this process."""
+        return LocalTurns(limit)
+
+
+_Caller = tuple[float, asyncio.Future[None]]
+"""Since when it counts as waiting, in monotonic time, and its turn."""
 
 
 class FairTurns:
@@ -153,9 +187,9 @@ class FairTurns:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._held: Counter[str | None] = Counter()
-        self._waiting: dict[str | None, list[tuple[float, asyncio.Future[None]]]] = {}
-        """By key, in order: since when each caller counts as waiting, and its turn."""
-        self._giving: asyncio.Task[None] | None = None
+        self._waiting: dict[str | None, list[_Caller]] = {}
+        """By key, in order."""
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
@@ -179,24 +213,21 @@ class FairTurns:
             key: Name of the caller's key, if there is one.
             priority: Head start, in seconds.
         """
-        if not self._waiting and not self._turns.locked():
-            await self._turns.acquire()
+        since_s = time.monotonic() - priority
+        if not self._waiting and self._turns.take(since_s):
             self._held[key] += 1
             return
-        ready = asyncio.get_running_loop().create_future()
-        caller = (time.monotonic() - priority, ready)
-        callers = self._waiting.setdefault(key, [])
-        insort(callers, caller, key=itemgetter(0))
-        if self._giving is None:
-            self._giving = asyncio.create_task(self._give(), context=contextvars.Context())
+        caller = since_s, asyncio.get_running_loop().create_future()
+        insort(self._waiting.setdefault(key, []), caller, key=itemgetter(0))
+        self._look_later()
         try:
-            await ready
+            await caller[1]
         except asyncio.CancelledError:
-            if not ready.cancelled():  # it had just been given
+            if not caller[1].cancelled():  # it had just been given
                 self.release(key)
-            elif caller in callers:
-                callers.remove(caller)
-                self._drop_empty(key)
+            else:
+                self._drop(key, caller)
+                self._hand_out()
             raise
 
     def release(self, key: str | None) -> None:
@@ -205,33 +236,38 @@ class FairTurns:
         if not self._held[key]:
             del self._held[key]
         self._turns.release()
+        self._hand_out()
 
-    def _drop_empty(self, key: str | None) -> None:
-        if not self._waiting[key]:
-            del self._waiting[key]
+    def _hand_out(self) -> None:
+        """Give free turns to the callers that wait."""
+        while self._waiting:
+            key = min(self._waiting, key=self._held.__getitem__)
+            since_s, ready = caller = self._waiting[key][0]
+            if not ready.cancelled():
+                if not self._turns.take(since_s):
+                    self._look_later()
+                    return
+                self._held[key] += 1
+                ready.set_result(None)
+            self._drop(key, caller)
+        self._turns.stop_waiting()
 
-    async def _give(self) -> None:
-        """Take free turns for the callers that wait, until there are none."""
-        try:
-            while self._waiting:
-                await self._turns.acquire()
-                if not self._hand_over():
-                    self._turns.release()
-        finally:
-            self._giving = None
+    def _drop(self, key: str | None, caller: _Caller) -> None:
+        """Remove a caller that waits no more, if it is still there."""
+        callers = self._waiting.get(key, [])
+        if caller in callers:
+            callers.remove(caller)
+            if not callers:
+                del self._waiting[key]
 
-    def _hand_over(self) -> bool:
-        """Give a turn to the next caller; False if that was cancelled."""
-        if not self._waiting:
-            return False
-        key = min(self._waiting, key=self._held.__getitem__)
-        _, ready = self._waiting[key].pop(0)
-        self._drop_empty(key)
-        if ready.cancelled():
-            return False
-        self._held[key] += 1
-        ready.set_result(None)
-        return True
+    def _look_later(self) -> None:
+        if self._timer is None and (poll_s := self._turns.poll_s) is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(poll_s, self._look_again, context=contextvars.Context())
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._hand_out()
 
 
 RETRY_AFTER_S = 1.0
@@ -275,7 +311,7 @@ class Admission:
         }
         self._counts = counts or LocalCounts()
         self._turns = FairTurns(self._counts.turns(max_sequences))
-        self._stream_turns = FairTurns(asyncio.Semaphore(max_sequences - max_sequences // 8))
+        self._stream_turns = FairTurns(LocalTurns(max_sequences - max_sequences // 8))
         """Streams leave some turns to others: their readers may be slow."""
         self._admitted: set[asyncio.Task[Any]] = set()
         """Those that serve a request, in this process."""

@@ -10,7 +10,6 @@ a killed worker had admitted is free again at once. There is no lock that could 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import mmap
 import os
@@ -137,6 +136,8 @@ class SharedTurns:
         limit: Turns in all.
     """
 
+    poll_s = POLL_S
+
     def __init__(self, memory: Segment, number: int, limit: int) -> None:
         self._words = memory.words
         self._turns = memory.places(Field.TURNS)
@@ -145,36 +146,30 @@ class SharedTurns:
         self._own_oldest = self._oldest[number]
         self._limit = limit
         self._barrier = threading.Lock()
-        self._first = asyncio.Lock()
-        """Held by the caller of this worker that has waited longest."""
         self._passed_over_ns: int | None = None
         """Since when a free turn has been left to another worker."""
 
-    def locked(self) -> bool:
-        """Whether a caller would have to wait now."""
-        return self._first.locked() or self._used >= self._limit
-
-    @property
-    def _used(self) -> int:
-        return sum([self._words[place] for place in self._turns])
-
-    async def acquire(self) -> None:
-        """Wait for a turn."""
-        since_ns = time.monotonic_ns()
-        async with self._first:
-            self._words[self._own_oldest] = since_ns
-            try:
-                while not (self._may_take(since_ns) and self._take()):
-                    await asyncio.sleep(POLL_S)
-            finally:
-                self._words[self._own_oldest] = 0
+    def take(self, since_s: float) -> bool:
+        """Take a turn, if one is free and no other worker's caller has waited for longer."""
+        since_ns = int(since_s * 1e9)
+        is_taken = self._may_take(since_ns) and self._count()
+        self._words[self._own_oldest] = 0 if is_taken else since_ns
+        return is_taken
 
     def release(self) -> None:
         """Give a turn back."""
         self._words[self._own] -= 1
 
-    def _take(self) -> bool:
-        """Take a turn, if one is free; counted first, then compared (`Counts`)."""
+    def stop_waiting(self) -> None:
+        """Say that no caller of this worker waits."""
+        self._words[self._own_oldest] = 0
+
+    @property
+    def _used(self) -> int:
+        return sum([self._words[place] for place in self._turns])
+
+    def _count(self) -> bool:
+        """Count a turn, then compare (`Counts`); False if another worker took it."""
         self._words[self._own] += 1
         with self._barrier:
             pass

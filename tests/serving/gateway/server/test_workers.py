@@ -19,7 +19,7 @@ import pytest
 
 from inference.errors import Overloaded
 from serving.gateway import run_gateway
-from serving.gateway.admission.admission import FREE_BYTES, Admission, LocalCounts, Usage
+from serving.gateway.admission.admission import FREE_BYTES, Admission, FairTurns, LocalCounts, Usage
 from serving.gateway.admission.auth import KEY, ApiKey
 from serving.gateway.server import supervisor, worker_process
 from serving.gateway.server.shared_counts import Field, Segment, SharedCounts, SharedTurns
@@ -28,7 +28,7 @@ from serving.gateway.server.worker_process import RunFolder, Start
 from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.server.worker_programs import KEYS
 from tests.serving.triton.tiny import wait_until
-from tests.serving.waiting import until
+from tests.serving.waiting import settled, until
 
 PROGRAM = (sys.executable, "-m", "tests.serving.gateway.server.worker_programs")
 ROOT = Path(__file__).parents[4]
@@ -303,11 +303,15 @@ def test_limits_hold_exactly_over_processes(path: Path, segment: Segment) -> Non
         for process in processes:
             process.spans()  # has started
         for kind in ("requests", "tokens", "key", "turns"):
-            for process in processes:
-                process.begin(kind, LIMIT, 0.5)
-            spans = [process.spans() for process in processes]
-            assert sum(bool(own) for own in spans) > 1, "one process had all"
-            assert most_at_once([span for own in spans for span in own]) == LIMIT
+            for _ in range(20):  # on a busy machine, all turns are seldom taken at once
+                for process in processes:
+                    process.begin(kind, LIMIT, 0.5)
+                spans = [process.spans() for process in processes]
+                assert sum(bool(own) for own in spans) > 1, "one process had all"
+                most = most_at_once([span for own in spans for span in own])
+                if most >= LIMIT:
+                    break
+            assert most == LIMIT
             for field in (Field.REQUESTS, Field.TOKENS, Field.TURNS, Field.OLDEST_NS):
                 assert segment.total(field) == 0
     finally:
@@ -462,19 +466,18 @@ def test_local_counts_forget_a_key_without_requests() -> None:
     assert (counts.of_key("alice"), counts.total(), counts._keys) == (Usage(), Usage(), {})
 
 
-def turns(path: Path, limit: int, number: int) -> SharedTurns:
-    return SharedTurns(Segment(path, 3, KEYS), number, limit)
+def turns(path: Path, limit: int, number: int) -> FairTurns:
+    return FairTurns(SharedTurns(Segment(path, 3, KEYS), number, limit))
 
 
 async def test_turn_goes_to_the_caller_that_waits_longest_in_any_worker(path: Path) -> None:
     one, two = turns(path, 1, 0), turns(path, 1, 1)
     order: list[str] = []
 
-    async def caller(name: str, of_worker: SharedTurns) -> None:
-        await of_worker.acquire()
-        order.append(name)
-        await asyncio.sleep(0.01)
-        of_worker.release()
+    async def caller(name: str, of_worker: FairTurns) -> None:
+        async with of_worker.turn(0):
+            order.append(name)
+            await asyncio.sleep(0.01)
 
     callers = []
     for place in range(6):
@@ -485,28 +488,61 @@ async def test_turn_goes_to_the_caller_that_waits_longest_in_any_worker(path: Pa
     assert order == ["0", "1", "2", "3", "4", "5"]
 
 
+async def test_short_request_passes_the_long_one_of_another_worker(path: Path) -> None:
+    one, two = turns(path, 1, 0), turns(path, 1, 1)
+    await one.acquire(None)
+    long = asyncio.create_task(one.acquire(None, -60))
+    await settled()
+    short = asyncio.create_task(two.acquire(None))
+    await settled()
+    one.release(None)
+    async with asyncio.timeout(10):
+        await short
+        assert not long.done()
+        two.release(None)
+        await long
+    one.release(None)
+
+
 async def test_cancelled_caller_leaves_no_trace(path: Path, segment: Segment) -> None:
     one, two = turns(path, 1, 0), turns(path, 1, 1)
-    await one.acquire()
-    waiting = asyncio.create_task(two.acquire())
+    await one.acquire(None)
+    waiting = asyncio.create_task(two.acquire(None))
     await asyncio.sleep(0.01)
     assert segment.read(1, Field.OLDEST_NS) > 0
     waiting.cancel()
     await asyncio.wait((waiting,))
     assert segment.read(1, Field.OLDEST_NS) == 0
-    given = asyncio.create_task(one.acquire())
+    given = asyncio.create_task(one.acquire(None))
     await asyncio.sleep(0)
-    one.release()
+    one.release(None)
     given.cancel()  # after it was given the turn, before it ran
     await asyncio.wait((given,))
     assert given.cancelled()
     assert segment.total(Field.TURNS) == 0
 
 
+async def test_turn_given_back_goes_to_the_next_caller_of_the_worker_at_once(
+    path: Path, segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SharedTurns, "poll_s", 3600)
+    one = turns(path, 2, 0)
+    callers = [asyncio.create_task(one.acquire(None)) for _ in range(9)]
+    await settled()
+    assert one.waiting == 7
+    for waiting in (6, 5, 4):
+        one.release(None)
+        assert one.waiting == waiting
+    for _ in range(6):
+        one.release(None)
+    await asyncio.gather(*callers)
+    assert [segment.total(field) for field in (Field.TURNS, Field.OLDEST_NS)] == [0, 0]
+
+
 async def test_worker_that_hangs_delays_others_only_briefly(path: Path, segment: Segment) -> None:
     two = turns(path, 1, 1)
     segment.words[segment.place(0, Field.OLDEST_NS)] = 1  # waits since the machine was started
     async with asyncio.timeout(10):
-        await two.acquire()
-    two.release()
+        await two.acquire(None)
+    two.release(None)
     assert segment.total(Field.TURNS) == 0
