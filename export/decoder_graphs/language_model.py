@@ -106,10 +106,12 @@ class ImageLanguageModel(nn.Module):
 
     Args:
         config: Has `tokens`, those of an image, and `image_token`, which stands for one of them.
+        decoder: By default that of the configuration's `language`.
     """
 
-    def __init__(self, config: Any, encoder: nn.Module, decoder: nn.Module) -> None:
+    def __init__(self, config: Any, encoder: nn.Module, decoder: nn.Module | None = None) -> None:
         super().__init__()
+        decoder = decoder or config.language.build(config.text).get_submodule("decoder")
         assert isinstance(decoder, TransformerDecoder)
         self.config = config
         self.encoder = encoder

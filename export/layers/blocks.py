@@ -118,11 +118,29 @@ MakeNorm = Callable[[], nn.Module]
 
 
 class Block(nn.Module):
-    """Residual sub-layers with one norm each."""
+    """Attention and MLP, residual sub-layers with one norm each.
 
-    def __init__(self, *, is_norm_first: bool) -> None:
+    Args:
+        behind: What the outputs of sub-layers pass before they are added.
+    """
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        mlp: nn.Module,
+        norm: MakeNorm,
+        *,
+        is_norm_first: bool,
+        behind: MakeNorm = nn.Identity,
+    ) -> None:
         super().__init__()
         self.is_norm_first = is_norm_first
+        self.attention = attention
+        self.attention_norm = norm()
+        self.attention_out_norm = behind()
+        self.mlp = mlp
+        self.mlp_norm = norm()
+        self.mlp_out_norm = behind()
 
     def before(self, norm: nn.Module, x: Tensor) -> Tensor:
         """The input of a sub-layer."""
@@ -132,30 +150,20 @@ class Block(nn.Module):
         """The output of a sub-layer, its residual added."""
         return x if self.is_norm_first else norm(x)
 
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """What follows attention, each position by itself: (B, T, D), (B, T, D) → (B, T, D)."""
+        return self.run_mlp(self.after(self.attention_norm, x + self.attention_out_norm(attended)))
+
+    def run_mlp(self, x: Tensor) -> Tensor:
+        """The last sub-layer: (B, T, D) → (B, T, D)."""
+        inner = self.mlp_out_norm(self.mlp(self.before(self.mlp_norm, x)))
+        return self.after(self.mlp_norm, x + inner)
+
 
 class EncoderBlock(Block):
-    """Self-attention and MLP.
+    """Self-attention and MLP."""
 
-    Args:
-        behind: What the output of each passes before it is added.
-    """
-
-    def __init__(
-        self,
-        attention: SelfAttention,
-        mlp: nn.Module,
-        norm: MakeNorm,
-        *,
-        is_norm_first: bool,
-        behind: MakeNorm = nn.Identity,
-    ) -> None:
-        super().__init__(is_norm_first=is_norm_first)
-        self.attention = attention
-        self.attention_norm = norm()
-        self.attention_out_norm = behind()
-        self.mlp = mlp
-        self.mlp_norm = norm()
-        self.mlp_out_norm = behind()
+    attention: SelfAttention
 
     def forward(
         self, x: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
@@ -168,12 +176,6 @@ class EncoderBlock(Block):
         """(B, T, D) → (B, 1, D): the first position alone, where nothing reads the others."""
         attended = self.attention.first(self.before(self.attention_norm, x), lengths)
         return self.finish(x[:, :1], attended)
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """What follows attention, each position by itself: (B, T, D), (B, T, D) → (B, T, D)."""
-        x = self.after(self.attention_norm, x + self.attention_out_norm(attended))
-        inner = self.mlp_out_norm(self.mlp(self.before(self.mlp_norm, x)))
-        return self.after(self.mlp_norm, x + inner)
 
     def attention_weights(self, x: Tensor) -> Tensor:
         """The attention of this block's input `x` (B, T, D) to itself: (B, T, T)."""
@@ -205,11 +207,9 @@ def make_encoder_blocks(
 
 
 class DecoderBlock(Block):
-    """Causal self-attention on a cache, cross-attention where there is a source, MLP.
+    """Causal self-attention on a cache, cross-attention where there is a source, MLP."""
 
-    Args:
-        behind: What the outputs of sub-layers pass before they are added.
-    """
+    attention: CachedAttention
 
     def __init__(
         self,
@@ -221,17 +221,11 @@ class DecoderBlock(Block):
         is_norm_first: bool,
         behind: MakeNorm = nn.Identity,
     ) -> None:
-        super().__init__(is_norm_first=is_norm_first)
-        self.attention = attention
-        self.attention_norm = norm()
-        self.attention_out_norm = behind()
+        super().__init__(attention, mlp, norm, is_norm_first=is_norm_first, behind=behind)
         if cross is not None:
             self.cross = cross
             self.cross_norm = norm()
             self.cross_out_norm = behind()
-        self.mlp = mlp
-        self.mlp_norm = norm()
-        self.mlp_out_norm = behind()
 
     def forward(
         self,
@@ -262,16 +256,10 @@ class DecoderBlock(Block):
         attended, present = self.attention(self.before(self.attention_norm, x), past, rows, bias)
         return self.after(self.attention_norm, x + self.attention_out_norm(attended)), present
 
-    def run_mlp(self, x: Tensor) -> Tensor:
-        """The last sub-layer: (R, T, D) → (R, T, D)."""
-        inner = self.mlp_out_norm(self.mlp(self.before(self.mlp_norm, x)))
-        return self.after(self.mlp_norm, x + inner)
-
     def read_prefix(self, x: Tensor) -> tuple[Tensor, KeyValue]:
         """(B, N, D) of positions in front of the tokens → (B, N, D) and their part of the cache."""
         attended, present = self.attention.read_prefix(self.before(self.attention_norm, x))
-        x = self.after(self.attention_norm, x + self.attention_out_norm(attended))
-        return self.run_mlp(x), present
+        return self.finish(x, attended), present
 
     def cross_weights(self, x: Tensor, cross: KeyValue, source: Tensor | None) -> Tensor:
         """The second sub-layer's attention weights, (R, T, S), mean over heads."""

@@ -11,29 +11,11 @@ from random import Random
 import pytest
 
 from examples import CHECKPOINTS
+from examples.bert import scores
 from examples.bert.card import CARDS
 from examples.bert.facts import ASKED, facts, near_misses, question, sentence_of, text_of, wordings
 from examples.bert.passages import asked_passages
 from examples.bert.reviews import SENTIMENTS, reviews, same_words, split_of
-from examples.bert.scores import (
-    agreement_accuracy,
-    answer_exact,
-    answer_f1,
-    answerer,
-    classifier,
-    embedder,
-    filler,
-    masked_word_accuracy,
-    no_answer_accuracy,
-    paraphrase_top1,
-    ranker,
-    ranking_top1,
-    role_f1,
-    same_words_accuracy,
-    sentiment_accuracy,
-    shared_words_top1,
-    tagger,
-)
 from examples.bert.train import HEADS
 from examples.texts.bindings import FIRST_HALVES, SECOND_HALVES, is_withheld
 from examples.texts.grammar import Split
@@ -149,36 +131,39 @@ def test_checkpoint_is_small(name: str):
 
 
 def test_masked_words_follow_from_the_others():
-    fill = filler(CHECKPOINTS / "example-bert")
-    scored = masked_word_accuracy(fill, "compositional", COUNT, seed=3)
-    assert scored >= masked_word_accuracy(fill, "compositional", COUNT, 3, is_shuffled=True) + 0.15
-    assert agreement_accuracy(fill, "compositional", COUNT, seed=3) >= 0.8
+    fill = scores.filler(CHECKPOINTS / "example-bert")
+    scored = scores.masked_word_accuracy(fill, "compositional", COUNT, seed=3)
+    assert (
+        scored
+        >= scores.masked_word_accuracy(fill, "compositional", COUNT, 3, is_shuffled=True) + 0.15
+    )
+    assert scores.agreement_accuracy(fill, "compositional", COUNT, seed=3) >= 0.8
 
 
 def test_sentiments_follow_from_the_order_of_words():
-    classify = classifier(CHECKPOINTS / "example-bert-sentiment")
-    assert sentiment_accuracy(classify, "compositional", COUNT, seed=3) >= 0.85
-    assert same_words_accuracy(classify, COUNT, seed=3) >= 0.85  # a bag of words: 0.5
+    classify = scores.classifier(CHECKPOINTS / "example-bert-sentiment")
+    assert scores.sentiment_accuracy(classify, "compositional", COUNT, seed=3) >= 0.85
+    assert scores.same_words_accuracy(classify, COUNT, seed=3) >= 0.85  # a bag of words: 0.5
 
 
 def test_roles_follow_from_the_sentence_and_not_from_the_names():
-    tag = tagger(CHECKPOINTS / "example-bert-tags")
-    assert role_f1(tag, "held_out", COUNT, seed=3) >= 0.95
-    assert role_f1(tag, "held_out", COUNT, seed=3, is_swapped=True) < 0.3
+    tag = scores.tagger(CHECKPOINTS / "example-bert-tags")
+    assert scores.role_f1(tag, "held_out", COUNT, seed=3) >= 0.95
+    assert scores.role_f1(tag, "held_out", COUNT, seed=3, is_swapped=True) < 0.3
 
 
 def test_answers_are_ranked_above_similar_facts():
-    rank = ranker(CHECKPOINTS / "example-bert-rerank")
-    assert ranking_top1(rank, "compositional", COUNT, seed=3) >= 0.9
-    assert ranking_top1(rank, "compositional", COUNT, seed=3, is_swapped=True) < 0.4
+    rank = scores.ranker(CHECKPOINTS / "example-bert-rerank")
+    assert scores.ranking_top1(rank, "compositional", COUNT, seed=3) >= 0.9
+    assert scores.ranking_top1(rank, "compositional", COUNT, seed=3, is_swapped=True) < 0.4
 
 
 def test_answers_follow_from_the_passage():
-    answer = answerer(CHECKPOINTS / "example-bert-answer")
-    assert answer_exact(answer, "held_out", COUNT, seed=3) >= 0.85
-    assert answer_f1(answer, "compositional", COUNT, seed=3) >= 0.85
-    assert answer_exact(answer, "held_out", COUNT, seed=3, is_swapped=True) < 0.2
-    assert no_answer_accuracy(answer, "held_out", COUNT, seed=3) >= 0.8
+    answer = scores.answerer(CHECKPOINTS / "example-bert-answer")
+    assert scores.answer_exact(answer, "held_out", COUNT, seed=3) >= 0.85
+    assert scores.answer_f1(answer, "compositional", COUNT, seed=3) >= 0.85
+    assert scores.answer_exact(answer, "held_out", COUNT, seed=3, is_swapped=True) < 0.2
+    assert scores.no_answer_accuracy(answer, "held_out", COUNT, seed=3) >= 0.8
 
 
 @pytest.mark.parametrize("split", ["train", "held_out", "compositional"])
@@ -210,15 +195,15 @@ def test_answers_that_are_right_score_one():
         }
         return [known[pair] for pair in zip(questions, passages, strict=True)]
 
-    assert answer_exact(truth, "held_out", 50, seed=3) == 1.0
-    assert answer_f1(truth, "held_out", 50, seed=3) == 1.0
-    assert no_answer_accuracy(truth, "held_out", 50, seed=3) == 1.0
+    assert scores.answer_exact(truth, "held_out", 50, seed=3) == 1.0
+    assert scores.answer_f1(truth, "held_out", 50, seed=3) == 1.0
+    assert scores.no_answer_accuracy(truth, "held_out", 50, seed=3) == 1.0
 
 
 def test_paraphrases_are_nearer_than_sentences_of_the_same_words():
-    embed = embedder(CHECKPOINTS / "example-bert-embed")
-    by_words = shared_words_top1("compositional", COUNT, seed=3)
-    assert paraphrase_top1(embed, "compositional", COUNT, seed=3) >= by_words + 0.15
+    embed = scores.embedder(CHECKPOINTS / "example-bert-embed")
+    by_words = scores.shared_words_top1("compositional", COUNT, seed=3)
+    assert scores.paraphrase_top1(embed, "compositional", COUNT, seed=3) >= by_words + 0.15
 
 
 @cache
@@ -286,9 +271,12 @@ def test_a_bag_of_words_gets_half_of_the_same_words():
     def classify(texts: list[str]) -> list[str]:
         return [("positive", "negative")[len(bag(text)[0]) % 2] for text in texts]
 
-    assert same_words_accuracy(classify, 200, seed=2) == 0.5
+    assert scores.same_words_accuracy(classify, 200, seed=2) == 0.5
 
 
 def test_perfect_answers_score_one():
     truth = {one.text: one.sentiment for one in drawn_reviews("held_out", 100, seed=9)}
-    assert sentiment_accuracy(lambda texts: [truth[t] for t in texts], "held_out", 100, 9) == 1.0
+    assert (
+        scores.sentiment_accuracy(lambda texts: [truth[t] for t in texts], "held_out", 100, 9)
+        == 1.0
+    )

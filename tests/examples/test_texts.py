@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
 from random import Random
 
 import pytest
 
+from examples.en_fr import gazette
 from examples.es_en.scores import exact_share, score
 from examples.texts import english, grammar, spanish
 from examples.texts.constructions import sentence
@@ -22,18 +25,23 @@ def _words(texts):
     return {word for text in texts for word in bare(text).replace(",", "").split()}
 
 
-def test_same_arguments_give_the_same_sentences():
-    assert list(sentences("train", 200, seed=5)) == list(sentences("train", 200, seed=5))
-    assert list(sentences("train", 200, seed=5)) != list(sentences("train", 200, seed=6))
+@pytest.mark.parametrize("module", [grammar, gazette])
+def test_same_arguments_give_the_same_sentences(module):
+    one, again, other = (list(module.sentences("train", 200, seed=seed)) for seed in (5, 5, 6))
+    assert one == again
+    assert one != other
 
 
-def test_another_process_gives_the_same_sentences():
-    program = (
-        "from examples.texts.grammar import sentences\n"
-        "print(*sentences('compositional', 50, 3), sep='\\n')"
-    )
-    here = [str(pair) for pair in sentences("compositional", 50, 3)]
-    assert run_with_other_hashes(program) == here
+@pytest.mark.parametrize(
+    ("module", "sides"), [(grammar, "pair.spanish, pair.english"), (gazette, "pair.target")]
+)
+def test_another_process_gives_the_same_sentences(module, sides):
+    program = f"""from {module.__name__} import sentences
+for pair in sentences("compositional", 50, 3):
+    print({sides})"""
+    with redirect_stdout(io.StringIO()) as here:
+        exec(program, {})
+    assert run_with_other_hashes(program) == here.getvalue().splitlines()
 
 
 def test_each_side_has_four_hundred_word_types(training):

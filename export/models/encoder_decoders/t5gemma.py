@@ -305,7 +305,7 @@ class MergedBlock(DecoderBlock):
     ) -> tuple[Tensor, KeyValue]:
         """(R, T, D) → (R, T, D) and the layer's cache with the new positions."""
         attended, present = self.attention(self.attention_norm(x), past, rows, bias, cross, source)
-        return self.run_mlp(x + self.attention_out_norm(attended)), present
+        return self.finish(x, attended), present
 
 
 class Encoder2(Encoder):

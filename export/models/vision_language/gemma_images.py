@@ -137,8 +137,7 @@ class PaliGemma(ImageLanguageModel):
     """Image encoder and language model."""
 
     def __init__(self, config: Config) -> None:
-        decoder = config.language.build(config.text).get_submodule("decoder")
-        super().__init__(config, ImageEncoder(config), decoder)
+        super().__init__(config, ImageEncoder(config))
 
 
 # ----------------------------------------------------------------------------------------- names

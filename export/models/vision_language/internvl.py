@@ -208,8 +208,7 @@ class InternVL(ImageLanguageModel):
     """Image encoder and language model."""
 
     def __init__(self, config: Config) -> None:
-        decoder = config.language.build(config.text).get_submodule("decoder")
-        super().__init__(config, ImageEncoder(config), decoder)
+        super().__init__(config, ImageEncoder(config))
 
     def tile_texts(self, checkpoint: Checkpoint, place: str) -> dict[str, str]:
         """What the checkpoint's processor writes for an image, as fields of `TileTexts`.

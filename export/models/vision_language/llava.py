@@ -259,8 +259,7 @@ class Llava(ImageLanguageModel):
     """Image encoder and language model."""
 
     def __init__(self, config: Config) -> None:
-        decoder = config.language.build(config.text).get_submodule("decoder")
-        super().__init__(config, ImageEncoder(config.image, config.text.width), decoder)
+        super().__init__(config, ImageEncoder(config.image, config.text.width))
 
 
 # ----------------------------------------------------------------------------------------- names

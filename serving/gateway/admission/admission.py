@@ -13,7 +13,6 @@ that they share (`serving.gateway.server.shared_counts`), several gateways in a 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import time
 from abc import ABC, abstractmethod
 from bisect import insort
@@ -22,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 from inference.errors import InvalidRequest, Overloaded, PayloadTooLarge, ServingError, Unavailable
 from serving.gateway.admission.auth import KEY, Resource, key_name
@@ -47,12 +46,18 @@ class Usage:
         self.bytes += other.bytes
 
 
-class Turns(Protocol):
-    """A bounded number of turns. Used on one event loop of each process."""
+class Turns:
+    """A bounded number of turns: those of one process. Used on its event loop.
 
-    @property
-    def poll_s(self) -> float | None:
-        """Seconds between two looks for a free turn; None: no other process frees one."""
+    Args:
+        limit: Turns in all.
+    """
+
+    poll_s: float | None = None
+    """Between two looks for a free turn, while callers wait, where other processes free them."""
+
+    def __init__(self, limit: int) -> None:
+        self.free = limit
 
     def take(self, since_s: float) -> bool:
         """Take a turn, if there is one for a caller of this process.
@@ -60,34 +65,16 @@ class Turns(Protocol):
         Args:
             since_s: Monotonic time since which the caller counts as waiting.
         """
-
-    def release(self) -> None:
-        """Give a turn back."""
-
-    def stop_waiting(self) -> None:
-        """Say that no caller of this process waits any more."""
-
-
-@dataclass
-class LocalTurns:
-    """The turns of a gateway that is one process."""
-
-    free: int
-    poll_s: float | None = None
-
-    def take(self, since_s: float) -> bool:
-        """Take a turn, if one is free."""
-        if not self.free:
-            return False
-        self.free -= 1
-        return True
+        is_free = self.free > 0
+        self.free -= is_free
+        return is_free
 
     def release(self) -> None:
         """Give a turn back."""
         self.free += 1
 
     def stop_waiting(self) -> None:
-        """Do nothing: nobody else asks."""
+        """Say that no caller of this process waits any more."""
 
 
 class Counts(ABC):
@@ -166,7 +153,7 @@ class LocalCounts(Counts):
 
     def turns(self, limit: int) -> Turns:
         """Turns of this process."""
-        return LocalTurns(limit)
+        return Turns(limit)
 
 
 _Caller = tuple[float, asyncio.Future[None]]
@@ -187,8 +174,7 @@ class FairTurns:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._held: Counter[str | None] = Counter()
-        self._waiting: dict[str | None, list[_Caller]] = {}
-        """By key, in order."""
+        self._waiting: dict[str | None, list[_Caller]] = {}  # by key, in order
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -262,8 +248,7 @@ class FairTurns:
 
     def _look_later(self) -> None:
         if self._timer is None and (poll_s := self._turns.poll_s) is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(poll_s, self._look_again, context=contextvars.Context())
+            self._timer = asyncio.get_running_loop().call_later(poll_s, self._look_again)
 
     def _look_again(self) -> None:
         self._timer = None
@@ -311,7 +296,7 @@ class Admission:
         }
         self._counts = counts or LocalCounts()
         self._turns = FairTurns(self._counts.turns(max_sequences))
-        self._stream_turns = FairTurns(LocalTurns(max_sequences - max_sequences // 8))
+        self._stream_turns = FairTurns(Turns(max_sequences - max_sequences // 8))
         """Streams leave some turns to others: their readers may be slow."""
         self._admitted: set[asyncio.Task[Any]] = set()
         """Those that serve a request, in this process."""

@@ -127,7 +127,7 @@ PATIENCE_S = 0.05
 """So long a free turn is left to a worker whose caller has waited for longer; it may hang."""
 
 
-class SharedTurns:
+class SharedTurns(Turns):
     """The turns of one worker. Used on its event loop.
 
     Args:

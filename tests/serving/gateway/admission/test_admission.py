@@ -13,7 +13,7 @@ import pytest
 
 from inference.errors import InvalidRequest, Overloaded
 from inference.processing.cancellation import Abandoned, check_abandoned
-from serving.gateway.admission.admission import Admission, FairTurns, LocalCounts, LocalTurns
+from serving.gateway.admission.admission import Admission, FairTurns, LocalCounts, Turns
 from serving.gateway.admission.task_threads import LARGE, TaskThreads
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.gateway.test_grpc import Front
@@ -103,7 +103,7 @@ class Harness:
     """Callers that take turns; `order` has their names in the order in which they got one."""
 
     def __init__(self, limit: int) -> None:
-        self.local = LocalTurns(limit)
+        self.local = Turns(limit)
         self.turns = FairTurns(self.local)
         self.order: list[str] = []
 
