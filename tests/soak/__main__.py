@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import signal
 import sys
@@ -208,6 +209,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--workers", type=int, default=4, help="Requests in flight.")
     given = parser.parse_args()
+    os.environ.setdefault("TRIPTYCH_PREFIX_MEMORY", "16MB")  # full in two minutes, then no growth
     with tempfile.TemporaryDirectory() as folder:
         stack = start_stack(given.repository, Path(folder) / "serve.log")
         try:

@@ -156,10 +156,6 @@ class LocalCounts(Counts):
         return Turns(limit)
 
 
-_Caller = tuple[float, asyncio.Future[None]]
-"""Since when it counts as waiting, in monotonic time, and its turn."""
-
-
 class FairTurns:
     """A bounded number of turns. Used on one event loop.
 
@@ -174,13 +170,14 @@ class FairTurns:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._held: Counter[str | None] = Counter()
-        self._waiting: dict[str | None, list[_Caller]] = {}  # by key, in order
+        self._waiting: dict[str | None, list[tuple[float, asyncio.Future[None]]]] = {}
+        """By key, in order: since when each caller counts as waiting, and its turn."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
         """Callers without a turn."""
-        return sum(map(len, self._waiting.values()))
+        return sum(not ready.cancelled() for own in self._waiting.values() for _, ready in own)
 
     @asynccontextmanager
     async def turn(self, priority: int) -> AsyncIterator[None]:
@@ -203,16 +200,15 @@ class FairTurns:
         if not self._waiting and self._turns.take(since_s):
             self._held[key] += 1
             return
-        caller = since_s, asyncio.get_running_loop().create_future()
-        insort(self._waiting.setdefault(key, []), caller, key=itemgetter(0))
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        insort(self._waiting.setdefault(key, []), (since_s, ready), key=itemgetter(0))
         self._look_later()
         try:
-            await caller[1]
+            await ready
         except asyncio.CancelledError:
-            if not caller[1].cancelled():  # it had just been given
+            if not ready.cancelled():  # it had just been given
                 self.release(key)
             else:
-                self._drop(key, caller)
                 self._hand_out()
             raise
 
@@ -228,23 +224,18 @@ class FairTurns:
         """Give free turns to the callers that wait."""
         while self._waiting:
             key = min(self._waiting, key=self._held.__getitem__)
-            since_s, ready = caller = self._waiting[key][0]
+            callers = self._waiting[key]
+            since_s, ready = callers[0]
             if not ready.cancelled():
                 if not self._turns.take(since_s):
                     self._look_later()
                     return
                 self._held[key] += 1
                 ready.set_result(None)
-            self._drop(key, caller)
-        self._turns.stop_waiting()
-
-    def _drop(self, key: str | None, caller: _Caller) -> None:
-        """Remove a caller that waits no more, if it is still there."""
-        callers = self._waiting.get(key, [])
-        if caller in callers:
-            callers.remove(caller)
+            del callers[0]
             if not callers:
                 del self._waiting[key]
+        self._turns.stop_waiting()
 
     def _look_later(self) -> None:
         if self._timer is None and (poll_s := self._turns.poll_s) is not None:
