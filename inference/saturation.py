@@ -22,8 +22,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from inference.errors import SetupError
-from inference.process_limits import thread_count
+from inference.process_limits import return_memory, thread_count
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
@@ -34,13 +33,16 @@ _ZERO = "unsigned_zero"
 _FLIP = np.uint8(128)
 
 
-def use_unsigned_weights(graph: GraphProto, folder: Path) -> None:
-    """Changes the weights of all products in place; they lie in the graph then.
+def use_unsigned_weights(graph: GraphProto, folder: Path) -> dict[str, NDArray[np.uint8]]:
+    """Makes all products read unsigned weights, whose values the graph does not hold.
 
     Args:
         folder: Of the weights that lie beside the graph.
+
+    Returns:
+        The values, by name.
     """
-    from onnx import numpy_helper
+    from onnx import TensorProto, numpy_helper
 
     turned = {node.output[0]: node for node in graph.node if node.op_type == "Transpose"}
     readers: list[tuple[NodeProto, int]] = []
@@ -59,18 +61,23 @@ def use_unsigned_weights(graph: GraphProto, folder: Path) -> None:
         if (id(node), position) not in reading
     }
     names = {node.input[position] for node, position in readers}
+    values = {}
     for tensor in [each for each in graph.initializer if each.name in names]:
-        name = tensor.name
         unsigned = _numbers(tensor, folder).view(np.uint8) ^ _FLIP
-        if name not in others:
-            tensor.CopyFrom(numpy_helper.from_array(unsigned, name))
-            continue
-        added = f"{name}_unsigned"  # of a table that tokens are looked up in, too
-        graph.initializer.append(numpy_helper.from_array(unsigned, added))
-        for node, position in readers:
-            if node.input[position] == name:
-                node.input[position] = added
+        added = TensorProto(name=tensor.name, dims=tensor.dims, data_type=TensorProto.UINT8)
+        added.data_location = TensorProto.EXTERNAL
+        added.external_data.add(key="location", value="memory")  # of no file
+        if tensor.name in others:  # a table that tokens are looked up in, too
+            added.name = f"{tensor.name}_unsigned"
+            for node, position in readers:
+                if node.input[position] == tensor.name:
+                    node.input[position] = added.name
+            graph.initializer.append(added)
+        else:
+            tensor.CopyFrom(added)
+        values[added.name] = unsigned
     graph.initializer.append(numpy_helper.from_array(np.array(_FLIP), _ZERO))
+    return values
 
 
 def _numbers(tensor: TensorProto, folder: Path) -> NDArray[Any]:
@@ -105,23 +112,26 @@ def open_cpu_session(
 ) -> onnxruntime.InferenceSession:
     """A session on the CPU. Weights of bytes have the form that this processor multiplies exactly.
 
-    Converting them takes memory while the graph is loaded; the session then holds as much as
-    without.
+    Converting them takes their size in memory while the graph is loaded; the session then holds as
+    much as without.
 
     Args:
         model: A file, or a graph whose weights lie in the folder that `EXTERNAL_DATA` names.
-        options: Their numbers of threads become those of `thread_count`.
+        options: Of this session alone: they get its weights, and the threads of `thread_count`.
         settings: Of `InferenceSession`.
 
     Raises:
-        SetupError: this processor needs converted weights, and they are larger than 2 GiB.
         Exception: the graph does not load; the runtime's exceptions share no base class.
     """
     options.intra_op_num_threads = thread_count(options.intra_op_num_threads)
     options.inter_op_num_threads = thread_count(options.inter_op_num_threads)
+    weights: dict[str, NDArray[np.uint8]] = {}
     if products_saturate():
-        model = _with_unsigned_weights(model, options)
+        model, weights = _with_unsigned_weights(model, options)
     session = onnxruntime.InferenceSession(model, options, providers=[_CPU], **settings)
+    if weights:  # which the session needs no more: it has packed them
+        weights.clear()
+        return_memory()
     if isinstance(model, bytes):
         session._model_bytes = None  # kept to open it again on another device
     return session
@@ -129,9 +139,13 @@ def open_cpu_session(
 
 def _with_unsigned_weights(
     model: Path | bytes, options: onnxruntime.SessionOptions
-) -> Path | bytes:
-    """A graph whose products read unsigned weights; the same one if it has no products of bytes."""
-    from google.protobuf.message import DecodeError, EncodeError
+) -> tuple[Path | bytes, dict[str, NDArray[np.uint8]]]:
+    """A graph whose products read unsigned weights; the same one if it has no products of bytes.
+
+    Returns:
+        The graph, and the weights that the options refer to until a session has been made.
+    """
+    from google.protobuf.message import DecodeError
     from onnx import load, load_from_string
 
     try:
@@ -140,20 +154,15 @@ def _with_unsigned_weights(
         else:
             loaded, folder = load_from_string(model), Path(_setting(options, EXTERNAL_DATA))
     except DecodeError:
-        return model  # which the runtime refuses by name
+        return model, {}  # which the runtime refuses by name
     if not any(node.op_type in _ZERO_POINTS for node in loaded.graph.node):
-        return model
-    use_unsigned_weights(loaded.graph, folder)
+        return model, {}
+    weights = use_unsigned_weights(loaded.graph, folder)
     if isinstance(model, Path) and _setting(options, EXTERNAL_DATA) != str(folder):
         options.add_session_config_entry(EXTERNAL_DATA, str(folder))
-    try:
-        content: bytes = loaded.SerializeToString()
-    except (EncodeError, ValueError) as error:
-        raise SetupError(
-            "int8 weights of more than 2 GiB in one graph cannot be converted for this processor, "
-            "which has no VNNI: export with --precision fp32, or serve it on another"
-        ) from error
-    return content
+    values = map(onnxruntime.OrtValue.ortvalue_from_numpy, weights.values())
+    options.add_external_initializers([*weights], [*values])
+    return loaded.SerializeToString(), weights
 
 
 def _setting(options: onnxruntime.SessionOptions, name: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from inference.errors import SetupError
 from inference.process_limits import available_bytes
 
@@ -27,17 +25,6 @@ def needed_bytes(network_bytes: int) -> int:
 def limit_bytes(gib: float | None) -> int:
     """A limit in GiB as bytes; by default nine tenths of what is available to this process."""
     return int(_DEFAULT_SHARE * available_bytes() if gib is None else gib * _GIB)
-
-
-def return_memory() -> None:
-    """Gives what is free in this process back to the system; the C library keeps much of it.
-
-    Collects no garbage, which takes up to a second in a process with many objects: sessions of
-    runtimes are freed by their reference counts.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
-    if trim is not None:
-        trim(0)
 
 
 def require_memory(network_bytes: int, limit_bytes: int) -> None:

@@ -14,12 +14,12 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from export.architecture import Graphs
-from export.checkpoint.memory import return_memory
 from export.parity.parity_inputs import Array, Feeds, Run
 from export.precision import Precision
 from export.triton_config import stateless_config
 from inference.bundle.manifest import Bundle, Growth, Manifest, Role
 from inference.errors import SetupError
+from inference.process_limits import return_memory
 from inference.saturation import open_cpu_session
 
 

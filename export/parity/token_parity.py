@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.architecture import Graphs
-from export.checkpoint.memory import return_memory
 from export.layers.images.vision import checked_shape
 from export.parity.parity_inputs import limit_images
 from export.parity.torch_runner import TorchRunner
@@ -31,6 +30,7 @@ from inference.engine.runners.protocol import Group, Prompt, Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.state.group_state import BufferShape, MemoryModel
 from inference.generation import Generation, Hypothesis
+from inference.process_limits import return_memory
 
 MULTIPLE = 4
 """Of PyTorch's own distance from float64 that a log-probability may have."""

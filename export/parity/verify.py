@@ -17,7 +17,6 @@ import onnxruntime
 import torch
 
 from export.architecture import Graphs
-from export.checkpoint.memory import return_memory
 from export.parity.choices import Choices
 from export.parity.graph_runs import (
     OpenGraphs,
@@ -46,6 +45,7 @@ from export.precision import Precision
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Role
 from inference.errors import SetupError
+from inference.process_limits import return_memory
 
 _GRAPHS = {"prefill": "step", "chunk": "step"}
 """Beginning of a place → the graph that was called."""

@@ -16,7 +16,7 @@ from export.architecture import Graphs
 from export.checkpoint.checkpoint import refusing_malformed
 from export.checkpoint.image_recipe import image_spec
 from export.checkpoint.load_network import network_bytes
-from export.checkpoint.memory import in_gib, needed_bytes, return_memory
+from export.checkpoint.memory import in_gib, needed_bytes
 from export.graphs.external_data import share_weights
 from export.graphs.source_model import SourceModel
 from export.parity.graph_runs import bundle_path
@@ -42,6 +42,7 @@ from export.tokenizer.tokenizer import TokenizerFiles
 from export.tokenizer.tokenizer_json import check_tokenizers
 from inference.bundle.manifest import Bundle, Manifest
 from inference.errors import SetupError
+from inference.process_limits import return_memory
 
 console = Console(highlight=False)
 

@@ -8,14 +8,12 @@ import platform
 import sys
 import zlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from google.protobuf.message import EncodeError
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -23,7 +21,7 @@ from inference import saturation
 from inference.bundle.manifest import Graph, Role, Tensor
 from inference.bundle.self_check import FILE, OFF, PARAMETER, SelfCheck, checksum
 from inference.engine.runners.openvino.runner import PagedRunner
-from inference.errors import BundleError, SetupError
+from inference.errors import BundleError
 from inference.generation import Finished, Generation, Hypothesis
 from inference.load_check import (
     LoadCheck,
@@ -169,17 +167,21 @@ def test_session_keeps_no_second_copy_of_its_weights(form: bool) -> None:
     np.testing.assert_array_equal(_run_products(session)["first"], _wanted())
 
 
-def test_weights_that_no_message_can_hold_are_refused_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail() -> bytes:
-        raise EncodeError("Failed to serialize proto")
+def test_session_reads_nothing_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    convert, held = saturation.use_unsigned_weights, {}
 
-    given = SimpleNamespace(graph=_products().graph, SerializeToString=fail)
+    def held_by_the_test(*arguments: Any) -> dict[str, NDArray[np.uint8]]:
+        held.update(convert(*arguments))
+        return dict(held)
+
     monkeypatch.setattr(saturation, "products_saturate", lambda: True)
-    monkeypatch.setattr(onnx, "load_from_string", lambda content: given)
-    with pytest.raises(SetupError, match=r"more than 2 GiB .* export with --precision fp32"):
-        open_cpu_session(b"", onnxruntime.SessionOptions())
+    monkeypatch.setattr(saturation, "use_unsigned_weights", held_by_the_test)
+    session = open_cpu_session(_products().SerializeToString(), onnxruntime.SessionOptions())
+    for weights in held.values():
+        weights.fill(77)
+    assert len(held) == 2
+    for name in ("first", "third"):
+        np.testing.assert_array_equal(_run_products(session)[name], _wanted())
 
 
 Floats = NDArray[np.float64]

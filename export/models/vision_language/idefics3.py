@@ -150,9 +150,8 @@ class ImageEncoder(nn.Module):
         self.vit = siglip.VisionTransformer(config.tower, size, (config.patch, config.patch))
         rows = trained_rows(self.side, row_bounds(self.side))
         self.vit.order = (rows[:, None] * self.side + rows).flatten()
-        self.projection = nn.Linear(
-            config.tower.width * config.scale**2, config.text.width, bias=False
-        )
+        read = config.tower.width * config.scale**2
+        self.projection = nn.Linear(read, config.text.width, bias=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, L, D)."""

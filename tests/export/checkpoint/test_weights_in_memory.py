@@ -14,9 +14,10 @@ from torch import nn
 
 import benchmarks
 from export.checkpoint import weight_files
-from export.checkpoint.memory import needed_bytes, return_memory
+from export.checkpoint.memory import needed_bytes
 from export.checkpoint.weight_files import tensors_in
 from export.graphs.source_model import SourceModel
+from inference.process_limits import return_memory
 from tests.export.conftest import Twins
 from tests.export.twin import EXPORTED
 

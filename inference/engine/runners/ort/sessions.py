@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -223,13 +223,13 @@ class OrtSessions:
         # where steps are captured, several in one call save nothing
         self.has_greedy = not device.keeps_addresses and self._read_small_step() is not None
         is_serial = self.has_greedy and self._path("step").stat().st_size <= _SERIAL_BYTES
-        self._options = session_options(1 if is_serial else threads)
+        self._options = partial(session_options, 1 if is_serial else threads)  # of one session each
         self.step = self._open("step", is_captured=device.graph_limit > 0)
         self.graph_ids = GraphIds(device.graph_limit)
         self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
-        self.topk = TopK(self._options, self.vocabulary_size, device)
+        self.topk = TopK(self._options(), self.vocabulary_size, device)
         self._logits_dtype = logits.dtype
-        self._cast = Float32Cast(self._options, device, logits.dtype)
+        self._cast = Float32Cast(self._options(), device, logits.dtype)
         self._scratch: dict[tuple[str, Dtype], DeviceTensor] = {}
         self._idle: list[GroupState] = []
 
@@ -243,14 +243,14 @@ class OrtSessions:
         """The greedy graph, opened on first use."""
         step = self._read_small_step()
         assert step is not None
-        return open_model(greedy_graph(step, self.manifest), self._options, self.device)
+        return open_model(greedy_graph(step, self.manifest), self._options(), self.device)
 
     def _read_small_step(self) -> onnx.ModelProto | None:
         return small_step(self.manifest, self._path("step"))
 
     @cached_property
     def _editor(self) -> CellEditor:
-        return CellEditor(self._options, self.device)
+        return CellEditor(self._options(), self.device)
 
     def source_length(self, prompt: Prompt) -> int:
         """Positions of a prompt's source: its tokens, or those of its images."""
@@ -316,7 +316,7 @@ class OrtSessions:
         """
         path, provider = self._path(graph), self.device.provider
         try:
-            session = self.device.open(path, self._options, is_captured=is_captured)
+            session = self.device.open(path, self._options(), is_captured=is_captured)
         except SetupError:
             raise
         except Exception as error:  # the runtime's exceptions share no base class
