@@ -5,9 +5,11 @@ Engines run it with ONNX Runtime (D70); this shows what TensorRT could run.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 from onnx import defs
 
+from examples import CHECKPOINTS, checkpoint
 from export.graphs.to_onnx import to_onnx
 from export.parity.graph_runs import bundle_path
 from export.registry import architecture
@@ -161,10 +164,9 @@ def test_architecture_is_built(
         assert build_plan(target, copy, graph.profiles)[0]
 
 
-CHECKPOINTS = Path(__file__).parents[2] / "examples" / "checkpoints"
 EXAMPLES_STATELESS = (
-    *("example-bert", "example-bert-embed", "example-bert-rerank", "example-bert-sentiment"),
-    *("example-bert-tags", "example-clip", "example-vit"),
+    *("example-bert", "example-bert-answer", "example-bert-embed", "example-bert-rerank"),
+    *("example-bert-sentiment", "example-bert-tags", "example-clip", "example-vit"),
 )
 GENERATORS = (
     *("example-captioner", "example-chat", "example-en-fr", "example-es-en", "example-gpt"),
@@ -172,6 +174,11 @@ GENERATORS = (
 )
 EXAMPLES_RECURRENT = ("history-rnn-tagger", "history-rnn-sentiment")
 PRECISIONS = ("fp32", "fp16", "bf16")
+REFUSED = {
+    **{(name, each): "kernel of LSTM" for name in EXAMPLES_RECURRENT for each in ("fp16", "bf16")},
+    ("example-bert-answer", "bf16"): "bf16 changes text .* logits too much",  # texts of two tokens
+}
+BUILT = sorted({*product(EXAMPLES_STATELESS, PRECISIONS)} - REFUSED.keys())
 
 Exported = Callable[[str, str], Bundle]
 
@@ -186,21 +193,18 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
         bundle = f"{name}-{precision}"
         options = ["--device", "cuda", "--runtime", "tensorrt", "--precision", precision]
         where = ["--repository", str(repository), "--name", bundle]
-        assert run(["export", str(CHECKPOINTS / name), *options, *where]) == 0
+        assert run(["export", str(checkpoint(name)), *options, *where]) == 0
         return newest_bundle(repository, bundle)
 
     return export
 
 
 def test_every_example_is_here() -> None:
-    assert {path.name for path in CHECKPOINTS.glob("example-*")} == {
-        *EXAMPLES_STATELESS,
-        *GENERATORS,
-    }
+    found = {path.name for path in CHECKPOINTS.glob("example-*")}
+    assert found == {*EXAMPLES_STATELESS, *GENERATORS}
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", EXAMPLES_STATELESS)
+@pytest.mark.parametrize(("name", "precision"), BUILT)
 def test_graphs_are_built_with_all_their_profiles(
     name: str, precision: str, exported: Exported, target: Target, tmp_path: Path
 ) -> None:
@@ -222,15 +226,14 @@ def test_recurrent_classifiers_are_built_in_float32(
     assert builds.ensure(exported(name, "fp32"))
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-@pytest.mark.parametrize("name", EXAMPLES_RECURRENT)
-def test_recurrent_classifiers_are_refused_below_float32(
+@pytest.mark.parametrize(("name", "precision"), REFUSED)
+def test_what_low_precision_changes_is_refused(
     name: str, precision: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--device", "cuda", "--runtime", "tensorrt", "--precision", precision]
     where = ["--repository", str(tmp_path), "--name", "x"]
-    assert run(["export", str(CHECKPOINTS / name), *options, *where]) == 1
-    assert "kernel of LSTM at opset 20 in text" in capsys.readouterr().err
+    assert run(["export", str(checkpoint(name)), *options, *where]) == 1
+    assert re.search(REFUSED[name, precision], capsys.readouterr().err)
     assert not any(tmp_path.iterdir())
 
 
@@ -268,7 +271,7 @@ def test_operator_that_the_parser_lacks(target: Target, tmp_path: Path) -> None:
 def test_fused_attention_of_onnx_runtime(target: Target, tmp_path: Path) -> None:
     """The graph of the CPU's bundle, which has no profiles either."""
     name = "example-bert-sentiment"
-    assert run(["export", str(CHECKPOINTS / name), "--repository", str(tmp_path)]) == 0
+    assert run(["export", str(checkpoint(name)), "--repository", str(tmp_path)]) == 0
     bundle = newest_bundle(tmp_path, name)
     graph = with_profiles(bundle.manifest.graphs["text"], bundle.manifest.limits, "text")
     path = bundle_path(bundle, "text")
