@@ -1,4 +1,4 @@
-"""What this process may use of its machine, and the processor of it.
+"""What this process may use of its machine and gives back, and the processor of it.
 
 A process is in control groups of Linux, in one hierarchy of version 2 or in one for each controller
 of version 1. Limits of its own groups hold, and those of all groups above them.

@@ -1,4 +1,4 @@
-"""The memory that an export needs, that this machine can give, and that a step no longer needs."""
+"""The memory that an export needs, and that this machine can give."""
 
 from __future__ import annotations
 
