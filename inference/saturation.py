@@ -129,7 +129,7 @@ def open_cpu_session(
     if products_saturate():
         model, weights = _with_unsigned_weights(model, options)
     session = onnxruntime.InferenceSession(model, options, providers=[_CPU], **settings)
-    if weights:  # which the session needs no more: it has packed them
+    if weights:  # the session has copies of them
         weights.clear()
         return_memory()
     if isinstance(model, bytes):

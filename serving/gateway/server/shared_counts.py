@@ -152,8 +152,9 @@ class SharedTurns(Turns):
     def take(self, since_s: float) -> bool:
         """Take a turn, if one is free and no other worker's caller has waited for longer."""
         since_ns = int(since_s * 1e9)
-        is_taken = self._may_take(since_ns) and self._count()
-        self._words[self._own_oldest] = 0 if is_taken else since_ns
+        self._words[self._own_oldest] = since_ns
+        if is_taken := self._may_take(since_ns) and self._count():
+            self._words[self._own_oldest] = 0
         return is_taken
 
     def release(self) -> None:

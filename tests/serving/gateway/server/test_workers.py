@@ -509,10 +509,10 @@ async def test_turn_given_back_goes_to_the_next_caller_of_the_worker_at_once(
 ) -> None:
     monkeypatch.setattr(SharedTurns, "poll_s", 3600)
     one = turns(path, 2, 0)
-    callers = [asyncio.create_task(one.acquire(None)) for _ in range(9)]
+    callers = [asyncio.create_task(one.acquire(key)) for key in [*"aaaaaaaa", "b"]]
     await settled()
-    for waiting in (*range(6, -1, -1), 0, 0):
-        one.release(None)
+    for waiting, key in zip((*range(6, -1, -1), 0, 0), "abaaaaaaa", strict=True):
+        one.release(key)
         assert one.waiting == waiting
     await asyncio.gather(*callers)
     assert [segment.total(field) for field in (Field.TURNS, Field.OLDEST_NS)] == [0, 0]
