@@ -34,6 +34,7 @@ from triptych.client.grpc_client import GrpcClient
 pytestmark = pytest.mark.integration
 
 CHARS, WORDS = "history-rnn-lm-chars", "history-rnn-lm-words"
+LANGUAGE_MODELS = (CHARS, WORDS, "history-lstmn-lm-words", "history-nas-lm-words")
 TAGGER, SENTIMENT = "history-rnn-tagger", "history-rnn-sentiment"
 LANGUAGE = "history-rnn-languages"
 QUICK = (WORDS, TAGGER)
@@ -91,8 +92,7 @@ def test_words_are_tagged_and_generated_as_pytorch_does(quick: Stack) -> None:
 @pytest.mark.full
 def test_one_stack_lists_all_of_them(client: Client) -> None:
     assert {model.id: tuple(model.tasks) for model in client.models().data} == {
-        CHARS: ("generate", "score"),
-        WORDS: ("generate", "score"),
+        **dict.fromkeys(LANGUAGE_MODELS, ("generate", "score")),
         TAGGER: ("tag",),
         SENTIMENT: ("classify",),
         LANGUAGE: ("classify",),

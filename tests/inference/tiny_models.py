@@ -349,7 +349,8 @@ class WordTokenizer:
         return [known.get(number, f"<{number}>") for number in ids]
 
     def bytes_of(self, ids: Sequence[int]) -> list[bytes]:
-        return [self.words[number].encode() if number > 2 else b"" for number in ids]
+        known = dict(enumerate(self.words[3:], 3))
+        return [known.get(number, "").encode() for number in ids]
 
     def starts(self, text: str) -> tuple[Sequence[int], Sequence[int]]:
         encoded = self.encode_text(text, with_offsets=True)

@@ -33,6 +33,8 @@ PICTURE = Path(__file__).parents[2] / "examples/demo/pictures/scene-4.png"
 KILLED = "example-gpt"
 """The model whose process is killed; the others must not notice."""
 KILLS = 4
+FULL_PREFIXES = ("TRIPTYCH_PREFIX_MEMORY", "16MB")
+"""With this the cache of prefixes is full in two minutes, and grows no more."""
 _SAMPLE_S = 5.0
 _RECOVERY_S = 20.0
 """After a kill, requests of the killed model may fail for so long."""
@@ -209,7 +211,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--workers", type=int, default=4, help="Requests in flight.")
     given = parser.parse_args()
-    os.environ.setdefault("TRIPTYCH_PREFIX_MEMORY", "16MB")  # full in two minutes, then no growth
+    os.environ.setdefault(*FULL_PREFIXES)
     with tempfile.TemporaryDirectory() as folder:
         stack = start_stack(given.repository, Path(folder) / "serve.log")
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.e2e.conftest import Stack
-from tests.soak.__main__ import KILLS, medians, report, soak
+from tests.e2e.conftest import running
+from tests.soak.__main__ import FULL_PREFIXES, KILLS, medians, report, soak
 from tests.soak.samples import Sample, growth, trends
 
 
@@ -42,7 +44,8 @@ def test_medians_are_of_each_minute() -> None:
 
 @pytest.mark.full
 @pytest.mark.integration
-def test_minutes_of_mixed_load(stack: Stack) -> None:
-    load, taken = soak(stack, seconds=180, workers=4)
+def test_minutes_of_mixed_load(repository: Path, tmp_path: Path) -> None:
+    with running(repository, tmp_path, **dict([FULL_PREFIXES])) as stack:
+        load, taken = soak(stack, seconds=180, workers=4)
     assert load.kills == KILLS
     assert report(load, trends(taken, medians(load.latencies))) == 0, load.failures[:5]

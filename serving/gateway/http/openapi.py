@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serving.gateway.http.bodies import MULTIPART
+from serving.gateway.http.preconditions import CONDITION
 from serving.gateway.http.router import Route
 from triptych import __version__
 from triptych.messages import Chunk, ErrorResponse
@@ -33,8 +34,9 @@ _READING = frozenset({"get", "head", "options"})
 SECURITY: dict[str, Any] = {"security": [{"key": []}]}
 """`openapi_extra` of a route that requires the gateway's key."""
 _TAGS = "Entity tags, each in double quotes, or `*`"
+_CONDITION = {"type": "string", "pattern": CONDITION}
 CONDITIONS: list[dict[str, Any]] = [
-    {"name": name, "in": "header", "description": f"{_TAGS}: {then}", "schema": {"type": "string"}}
+    {"name": name, "in": "header", "description": f"{_TAGS}: {then}", "schema": _CONDITION}
     for name, then in (
         ("If-Match", "412 unless the stored one has such a tag."),
         ("If-None-Match", "412, or 304 to a GET, if the stored one has such a tag."),

@@ -11,7 +11,8 @@ from inference.errors import MalformedBody, PreconditionFailed
 
 _ANY = "*"
 _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
-_TAGS = re.compile(rf"[ \t,]*(?:{_TAG}[ \t]*(?:,[ \t,]*|$))+")
+CONDITION = rf"^(\*|[ \t,]*({_TAG}[ \t]*(,[ \t,]*|$))+)$"
+"""Regular expression of the value of either header."""
 
 
 def etag(version: str) -> str:
@@ -73,11 +74,9 @@ def _tags(headers: Headers, name: str) -> frozenset[str] | None:
     if name not in headers:
         return None
     given = ",".join(headers.getlist(name)).strip(" \t")
-    if given == _ANY:
-        return frozenset([_ANY])
-    if not _TAGS.fullmatch(given):
+    if not re.fullmatch(CONDITION, given):
         raise MalformedBody(f'{name} is a list of entity tags, each in double quotes, or "*"')
-    return frozenset(re.findall(_TAG, given))
+    return frozenset(re.findall(rf"{_TAG}|\*", given))
 
 
 def _has(tags: frozenset[str], version: str | None) -> bool:

@@ -386,7 +386,7 @@ class CallRunner:
             taken.extend(tokens.token_ids)
             return await take(tokens)
 
-        return await self.run(call, times.left_s, read_on)
+        return await self.run(call, times.left_s, read_on, kept=taken)
 
     async def close(self) -> None:
         """End all calls and close the connections."""
@@ -394,7 +394,13 @@ class CallRunner:
         await self.pool.close()
 
     async def run(
-        self, call: Call, timeout_s: float, work: Work[T], *, is_batch: bool = False
+        self,
+        call: Call,
+        timeout_s: float,
+        work: Work[T],
+        *,
+        is_batch: bool = False,
+        kept: Sequence[int] = (),
     ) -> T:
         """The result of a call, which is sent as often as its `RetryPolicy` has it.
 
@@ -403,6 +409,7 @@ class CallRunner:
             work: Runs the call on a server.
             is_batch: Whether the call is several, which their caller sends again apart once their
                 model is up.
+            kept: Tokens so far, behind which the call goes on.
 
         Raises:
             Quarantined: the process of the model ended because of this call.
@@ -423,7 +430,7 @@ class CallRunner:
                     failure = error
             others = self.pool.has_others(call, policy.tried)
             was_alone = not (sent.is_shared or self._counts.requests_elsewhere())
-            act = policy.act(failure, has_others=others, was_alone=was_alone)
+            act = policy.act(failure, has_others=others, was_alone=was_alone, kept=len(kept))
             if act is Act.OTHER_SERVER:
                 failure = None
                 continue

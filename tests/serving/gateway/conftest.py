@@ -91,7 +91,7 @@ class FakeInference:
             whole = self._generated(call)
             for place in range(len(whole.best.token_ids)):
                 if place in self.breaks:
-                    raise self.breaks[place]
+                    raise self.breaks.pop(place)
                 if self.steps is not None:
                     await self.steps.acquire()
                 tokens = whole.best.tokens[place : place + 1]

@@ -26,7 +26,7 @@ from serving.gateway.triton_client.endpoint import (
     choose,
 )
 from serving.gateway.triton_client.pool import TritonPool
-from serving.gateway.triton_client.retry_policy import Act, RetryPolicy
+from serving.gateway.triton_client.retry_policy import MAX_INTERRUPTIONS, Act, RetryPolicy
 from serving.gateway.triton_client.triton_inference import Liveness
 from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference, FakeStats
@@ -421,6 +421,16 @@ def test_what_failures_lead_to(
     assert found is (act if wait_s or act is Act.OTHER_SERVER else Act.RAISE)
 
 
+def test_losses_of_a_stream_that_goes_on_do_not_count() -> None:
+    policy, failure = RetryPolicy(60.0, 5.0, Clock()), refused(is_loss=True)
+    acts = [
+        policy.act(failure, has_others=False, was_alone=ALONE, kept=kept)
+        for kept in (*range(1, MAX_INTERRUPTIONS + 1), MAX_INTERRUPTIONS, 99)
+    ]
+    assert acts == [Act.WAIT] * (MAX_INTERRUPTIONS + 1) + [Act.QUARANTINE]
+    assert policy.losses == 2
+
+
 def test_a_move_to_another_server_starts_the_wait_for_a_model_anew() -> None:
     clock = Clock()
     policy = RetryPolicy(60.0, 5.0, clock)
@@ -444,6 +454,13 @@ async def test_no_token_is_repeated_whatever_ends_a_stream(
     servers[0].breaks[3] = refused(**flags)
     assert await servers.tokens(call(*range(9))) == list(range(9))
     assert servers[1].streamed == [(0, 1, 2)]
+
+
+async def test_stream_that_gets_tokens_each_time_survives_more_losses(make: Make) -> None:
+    servers = make("127.0.0.1")
+    servers[0].breaks.update({place: refused(is_loss=True) for place in range(1, 7)})
+    assert await servers.tokens(call(*range(9))) == list(range(9))
+    assert servers[0].streamed == [None, *(tuple(range(place)) for place in range(1, 7))]
 
 
 async def test_names_are_looked_up_again(make: Make) -> None:
