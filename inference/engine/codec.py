@@ -104,11 +104,17 @@ def decode_request(tensors: Mapping[str, NDArray[Any]], defaults: Generation) ->
     Raises:
         InvalidRequest: the options are not valid `Overrides`, or conflict with the defaults.
     """
-    overrides = _decode_options(tensors.get(OPTIONS))
+    given = tensors.get(OPTIONS, np.empty(0))
+    try:
+        overrides = Overrides.model_validate_json(given.reshape(-1)[0] if given.size else "{}")
+        rules = defaults.with_overrides(overrides)
+    except ValidationError as error:
+        field, message = first_fault(error)
+        raise InvalidRequest(f"{field or OPTIONS}: {message}", field=field or OPTIONS) from None
     deadline_ms = overrides.deadline_ms
     prompt = tensors.get(PROMPT_IDS)
     return EngineRequest(
-        rules=_merge_rules(defaults, overrides),
+        rules=rules,
         source_ids=_copy(tensors.get(SOURCE_IDS)),
         pixels=_copy(tensors.get(PIXELS)),
         image_sizes=_copy(tensors.get(IMAGE_SIZES)),
@@ -117,27 +123,6 @@ def decode_request(tensors: Mapping[str, NDArray[Any]], defaults: Generation) ->
         stream=overrides.stream,
         priority=overrides.priority,
     )
-
-
-def _decode_options(tensor: NDArray[Any] | None) -> Overrides:
-    if tensor is None or tensor.size == 0:
-        return Overrides()
-    try:
-        return Overrides.model_validate_json(tensor.reshape(-1)[0])
-    except ValidationError as error:
-        raise _invalid(error) from None
-
-
-def _merge_rules(defaults: Generation, overrides: Overrides) -> Generation:
-    try:
-        return defaults.with_overrides(overrides)
-    except ValidationError as error:
-        raise _invalid(error) from None
-
-
-def _invalid(error: ValidationError) -> InvalidRequest:
-    field, message = first_fault(error)
-    return InvalidRequest(f"{field or OPTIONS}: {message}", field=field or OPTIONS)
 
 
 def _copy(tensor: NDArray[Any] | None) -> NDArray[Any] | None:

@@ -79,10 +79,11 @@ class ClassifyPlan(Plan):
 
     def finish(self, outcomes: Sequence[Outcome]) -> ClassifyResponse:
         def classify(index: int, found: _Item) -> Classes:
-            row = found.attention
+            row, scores = found.attention, self._scores(found, outcomes)
+            best = best_first(scores, self.top_k)
             return Classes(
                 index=index,
-                labels=self._rank(self._scores(found, outcomes)),
+                labels=[ClassScore(label=self.labels[i], score=float(scores[i])) for i in best],
                 truncated_characters=found.cut_characters or None,
                 attention=row.read(outcomes, Role.ATTENTION).tolist() if row else None,
             )
@@ -96,12 +97,6 @@ class ClassifyPlan(Plan):
         """(labels,): the mean over an item's windows."""
         logits = np.stack([row.read(outcomes, Role.LOGITS) for row in item.rows])
         return np.asarray(activate(logits, self.activation).mean(axis=0))
-
-    def _rank(self, scores: Scores) -> list[ClassScore]:
-        return [
-            ClassScore(label=self.labels[i], score=float(scores[i]))
-            for i in best_first(scores, self.top_k)
-        ]
 
 
 class Classify(ServedTask[ClassifyRequest, ClassifySection]):

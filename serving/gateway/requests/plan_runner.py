@@ -379,6 +379,7 @@ class CallRunner:
         async def read_on(share: Share, left_s: float) -> Finished | None:
             if taken:
                 self._metrics.kept_tokens.labels(call.model).inc(len(taken))
+            share.keeps_tokens = True
             behind = _behind(call, options, taken)
             return await self._read(share, behind, left_s, latency, note)
 
@@ -386,7 +387,7 @@ class CallRunner:
             taken.extend(tokens.token_ids)
             return await take(tokens)
 
-        return await self.run(call, times.left_s, read_on, kept=taken)
+        return await self.run(call, times.left_s, read_on)
 
     async def close(self) -> None:
         """End all calls and close the connections."""
@@ -394,13 +395,7 @@ class CallRunner:
         await self.pool.close()
 
     async def run(
-        self,
-        call: Call,
-        timeout_s: float,
-        work: Work[T],
-        *,
-        is_batch: bool = False,
-        kept: Sequence[int] = (),
+        self, call: Call, timeout_s: float, work: Work[T], *, is_batch: bool = False
     ) -> T:
         """The result of a call, which is sent as often as its `RetryPolicy` has it.
 
@@ -409,7 +404,6 @@ class CallRunner:
             work: Runs the call on a server.
             is_batch: Whether the call is several, which their caller sends again apart once their
                 model is up.
-            kept: Tokens so far, behind which the call goes on.
 
         Raises:
             Quarantined: the process of the model ended because of this call.
@@ -430,7 +424,7 @@ class CallRunner:
                     failure = error
             others = self.pool.has_others(call, policy.tried)
             was_alone = not (sent.is_shared or self._counts.requests_elsewhere())
-            act = policy.act(failure, has_others=others, was_alone=was_alone, kept=len(kept))
+            act = policy.act(failure, has_others=others, was_alone=was_alone)
             if act is Act.OTHER_SERVER:
                 failure = None
                 continue

@@ -182,12 +182,14 @@ class Share:
     Attributes:
         tokens: Those left, an estimate.
         has_begun: Whether any have been generated.
+        keeps_tokens: Whether its call goes on behind them if it is lost.
     """
 
     endpoint: Endpoint
     model: str
     tokens: int
     has_begun: bool = False
+    keeps_tokens: bool = False
 
     def take(self, tokens: int) -> None:
         """Note tokens that have been generated."""

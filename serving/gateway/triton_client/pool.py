@@ -97,7 +97,7 @@ class TritonPool:
         Raises:
             Unavailable: there is none, or it failed; the version is avoided there from now on.
         """
-        policy.has_begun = False
+        policy.has_begun = policy.has_advanced = False
         endpoint = self._choose(call, policy.tried)
         policy.tried.append(endpoint)
         try:
@@ -107,6 +107,7 @@ class TritonPool:
                 return result
         except Unavailable as failure:
             policy.has_begun = share.has_begun
+            policy.has_advanced = share.has_begun and share.keeps_tokens
             if not failure.is_moved:
                 await endpoint.note(call, failure)
             raise

@@ -7,7 +7,7 @@
 | refused | yes | either | likewise |
 | lost: its process or server ended | either | either | `WAIT`; the third time `RAISE` |
 | lost a second time, once alone | either | either | `QUARANTINE` |
-| lost by a stream that had got tokens since it was sent | yes | either | `WAIT`, 8 times |
+| lost by a stream that had got tokens since it was sent | yes | either | `WAIT`, 4 times |
 | moved: its server shuts down | either | yes | `WAIT`, which another server ends at once |
 | another version is served (`is_not_loaded`) | no | no | `RAISE`; then it is planned again |
 
@@ -41,7 +41,7 @@ from inference.tasks.shared.model_calls import Call, GenerateCall
 from serving.gateway.triton_client.endpoint import Endpoint
 
 MAX_RESENDS = 2
-MAX_INTERRUPTIONS = 8
+MAX_INTERRUPTIONS = 4
 """Losses of a stream that do not count, because it had got tokens since it was sent."""
 ALONE_S = 1.0
 """Time for which a suspect has its model for itself; further calls of the gateway wait."""
@@ -68,6 +68,7 @@ class RetryPolicy:
     Attributes:
         tried: The servers that the call was sent to since it last waited.
         has_begun: Whether tokens of the last attempt were returned.
+        has_advanced: Whether the call also goes on behind them.
         losses: How often the call was lost.
     """
 
@@ -78,7 +79,8 @@ class RetryPolicy:
         self.has_begun = False
         self.losses = 0
         self._was_alone = False
-        self._kept, self._interruptions = 0, 0
+        self.has_advanced = False
+        self._interruptions = 0
         self._wait_s = wait_s
         self._clock = clock
         self._until_s = clock() + timeout_s
@@ -94,13 +96,12 @@ class RetryPolicy:
         """Whether the call has to be sent alone."""
         return self.losses >= MAX_RESENDS
 
-    def act(self, failure: Unavailable, *, has_others: bool, was_alone: bool, kept: int = 0) -> Act:
+    def act(self, failure: Unavailable, *, has_others: bool, was_alone: bool) -> Act:
         """What a failure leads to.
 
         Args:
             has_others: Whether a server that was not tried has the version of the call.
             was_alone: Whether no other call of the model was in flight beside it.
-            kept: Tokens behind which the call goes on.
         """
         is_refusal = not (failure.is_loss or failure.is_moved)
         if is_refusal and has_others and not self.has_begun:
@@ -114,8 +115,8 @@ class RetryPolicy:
         self._give_up_s = math.inf
         if failure.is_moved:
             return Act.WAIT
-        if kept > self._kept and self._interruptions < MAX_INTERRUPTIONS:
-            self._kept, self._interruptions = kept, self._interruptions + 1
+        if self.has_advanced and self._interruptions < MAX_INTERRUPTIONS:
+            self._interruptions += 1
             return Act.WAIT
         self.losses += 1
         self._was_alone |= was_alone

@@ -53,13 +53,24 @@ def train(
     return run(corpus, output, *languages, *options)
 
 
-@pytest.fixture(scope="module")
-def trained(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("trained") / "my-translator"
-    result = run(corpus, output, *LANGUAGES)
+def train_translator(
+    corpus: tuple[Path, Path], factory: pytest.TempPathFactory, options: tuple[str, ...]
+) -> Path:
+    output = factory.mktemp("trained") / "my-translator"
+    result = run(corpus, output, *options)
     assert result.exit_code == 0, result.output
     assert "10 held-out pairs: BLEU" in result.output
     return output
+
+
+@pytest.fixture(scope="module")
+def trained(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_translator(corpus, tmp_path_factory, LANGUAGES)
+
+
+@pytest.fixture(scope="module")
+def recurrent(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_translator(corpus, tmp_path_factory, RECURRENT)
 
 
 @pytest.mark.slow
@@ -70,22 +81,16 @@ def test_transformers_and_we_compute_the_same_logits(trained: Path) -> None:
 
 @pytest.mark.slow
 def test_resumed_training_is_the_uninterrupted_one(
-    corpus: tuple[Path, Path], trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: tuple[Path, Path],
+    trained: Path,
+    recurrent: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    training = partial(train, corpus, LANGUAGES)
-    again = tmp_path / "again"
-    assert_resumed_is_uninterrupted(
-        monkeypatch, train_on_text, "batch_loss", training, trained, again
-    )
-
-
-@pytest.fixture(scope="module")
-def recurrent(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output: Path = tmp_path_factory.mktemp("recurrent") / "my-translator"
-    result = run(corpus, output, *RECURRENT)
-    assert result.exit_code == 0, result.output
-    assert "10 held-out pairs: BLEU" in result.output
-    return output
+    kinds = (train_on_text, LANGUAGES, trained), (train_on_words, RECURRENT, recurrent)
+    for module, options, whole in kinds:
+        training, again = partial(train, corpus, options), tmp_path / module.__name__
+        assert_resumed_is_uninterrupted(monkeypatch, module, "batch_loss", training, whole, again)
 
 
 @pytest.mark.slow
@@ -110,17 +115,6 @@ def test_marks_and_elided_words_are_words() -> None:
     assert tokenizer.get_vocab_size() == 4 + 11
     everything = word_level([text], train_on_words._MARKS)
     assert everything.decode(everything.encode(text).ids) == text
-
-
-@pytest.mark.slow
-def test_resumed_recurrent_training_is_the_uninterrupted_one(
-    corpus: tuple[Path, Path], recurrent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = partial(train, corpus, RECURRENT)
-    again = tmp_path / "again"
-    assert_resumed_is_uninterrupted(
-        monkeypatch, train_on_words, "batch_loss", training, recurrent, again
-    )
 
 
 @pytest.mark.slow

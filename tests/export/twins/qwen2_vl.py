@@ -5,15 +5,12 @@ from __future__ import annotations
 from tests.export.twin import tiny_twin
 from tests.export.twins import llama
 
+_ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 TINY_TEXT = {
     **llama.TINY,
     "max_position_embeddings": 64,
     "pad_token_id": 0,
-    "rope_parameters": {
-        "rope_type": "default",
-        "rope_theta": 1000.0,
-        "mrope_section": [2, 1, 1],
-    },
+    "rope_parameters": {**_ROPE, "mrope_section": [2, 1, 1]},
 }
 _YARN = {
     "rope_type": "yarn",
@@ -46,11 +43,7 @@ QWEN2_VL = tiny_twin(
                 "num_attention_heads": 6,
                 "num_key_value_heads": 3,
                 "rms_norm_eps": 1e-3,
-                "rope_parameters": {
-                    "rope_type": "default",
-                    "rope_theta": 500.0,
-                    "mrope_section": [1, 2, 2],
-                },
+                "rope_parameters": {**_ROPE, "rope_theta": 500.0, "mrope_section": [1, 2, 2]},
             },
             "vision_config": {
                 **_TINY_IMAGE,
@@ -71,11 +64,7 @@ QWEN2_VL = tiny_twin(
                 "max_window_layers": 1,
                 "hidden_size": 48,
                 "num_attention_heads": 4,
-                "rope_parameters": {
-                    "rope_type": "default",
-                    "rope_theta": 1000.0,
-                    "mrope_section": [2, 2, 2],
-                },
+                "rope_parameters": {**_ROPE, "mrope_section": [2, 2, 2]},
             },
             "vision_config": {
                 **_TINY_IMAGE,
@@ -86,25 +75,30 @@ QWEN2_VL = tiny_twin(
             "tie_word_embeddings": True,
         },
         "yarn": {
-            "text_config": {
-                **TINY_TEXT,
-                "rope_parameters": {**_YARN, "mrope_section": [1, 1, 2]},
-            },
+            "text_config": {**TINY_TEXT, "rope_parameters": {**_YARN, "mrope_section": [1, 1, 2]}},
         },
     },
 )
 
 
-_TINY_WINDOWED = {
+TINY_IMAGE = {
     "hidden_size": 24,
     "out_hidden_size": 32,
     "intermediate_size": 20,
     "num_heads": 2,
     "depth": 2,
     "patch_size": 4,
-    "window_size": 8,
-    "fullatt_block_indexes": [1],
 }
+ODD_IMAGE = {
+    "hidden_size": 36,
+    "out_hidden_size": 60,
+    "intermediate_size": 26,
+    "num_heads": 3,
+    "depth": 3,
+    "patch_size": 5,
+    "hidden_act": "gelu",
+}
+_TINY_WINDOWED = {**TINY_IMAGE, "window_size": 8, "fullatt_block_indexes": [1]}
 _ODD = QWEN2_VL.configs["odd"]
 QWEN2_5_VL = tiny_twin(
     "transformers:Qwen2_5_VLForConditionalGeneration",
@@ -112,18 +106,7 @@ QWEN2_5_VL = tiny_twin(
     {
         "odd": {
             "text_config": _ODD["text_config"],
-            "vision_config": {
-                **_TINY_WINDOWED,
-                "hidden_size": 36,
-                "out_hidden_size": 60,
-                "intermediate_size": 26,
-                "num_heads": 3,
-                "depth": 3,
-                "patch_size": 5,
-                "window_size": 39,
-                "fullatt_block_indexes": [0],
-                "hidden_act": "gelu",
-            },
+            "vision_config": {**ODD_IMAGE, "window_size": 39, "fullatt_block_indexes": [0]},
         },
         "every patch by itself": {
             "vision_config": {**_TINY_WINDOWED, "spatial_merge_size": 1, "window_size": 4},

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from tests.export.twin import tiny_twin
-from tests.export.twins import llama
+from tests.export.twins import qwen2_vl
 
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0, "mrope_interleaved": True}
 _TINY_TEXT = {
-    **llama.TINY,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
+    **qwen2_vl.TINY_TEXT,
     "head_dim": 8,
     "rope_parameters": {**_ROPE, "mrope_section": [2, 1, 1]},
 }
 _TINY_IMAGE = {
-    "hidden_size": 24,
-    "out_hidden_size": 32,
-    "intermediate_size": 20,
-    "num_heads": 2,
-    "depth": 2,
-    "patch_size": 4,
+    **qwen2_vl.TINY_IMAGE,
     "num_position_embeddings": 16,
     "deepstack_visual_indexes": [1],
 }
@@ -43,16 +36,9 @@ TWIN = tiny_twin(
                 "rope_parameters": {**_ROPE, "rope_theta": 500.0, "mrope_section": [3, 2, 2]},
             },
             "vision_config": {
-                **_TINY_IMAGE,
-                "hidden_size": 36,
-                "out_hidden_size": 60,
-                "intermediate_size": 26,
-                "num_heads": 3,
-                "depth": 3,
-                "patch_size": 5,
+                **qwen2_vl.ODD_IMAGE,
                 "num_position_embeddings": 9,
                 "deepstack_visual_indexes": [0, 2],
-                "hidden_act": "gelu",
             },
         },
         "tied, biased, every patch by itself, long sections": {

@@ -482,11 +482,13 @@ async def test_joined_calls_are_repeated_one_by_one(gateway: Gateway) -> None:
     assert vectors == [one.json()["data"][0]["embedding"] for one in alone]
 
 
-async def test_stream_that_ends_its_process_again_and_again_is_refused_by_name(
-    gateway: Gateway,
-) -> None:
-    found = await gateway.http.post("/v1/generate", json=PROMPT)
+async def test_stream_that_ends_its_process_repeatedly_is_refused(gateway: Gateway) -> None:
+    assert isinstance(gateway.inference, Losing)
+    gateway.inference.losses = 99
+    long = {**PROMPT, "prompts": "one two three four five six one two three four five"}
+    found = await gateway.http.post("/v1/generate", json=long)
     assert '"type":"quarantined"' in found.text
-    again = await gateway.post("/v1/generate", json=PROMPT, status=422)
+    assert 99 - gateway.inference.losses == retry_policy.MAX_INTERRUPTIONS + 2
+    again = await gateway.post("/v1/generate", json=long, status=422)
     assert again.json()["error"]["type"] == "quarantined"
     await gateway.post("/v1/generate", json={**PROMPT, "prompts": "seven"})
