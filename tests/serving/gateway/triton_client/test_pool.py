@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from inference.bundle.manifest import Role
-from inference.errors import Unavailable
+from inference.errors import Quarantined, Unavailable
 from inference.generation import Finished, Overrides, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
 from serving.gateway.admission.admission import LocalCounts
@@ -421,13 +421,6 @@ def test_what_failures_lead_to(
     assert found is (act if wait_s or act is Act.OTHER_SERVER else Act.RAISE)
 
 
-def test_losses_of_a_stream_that_goes_on_do_not_count() -> None:
-    policy, failure = RetryPolicy(60.0, 5.0, Clock()), refused(is_loss=True)
-    policy.has_advanced = True
-    for act in (*[Act.WAIT] * (MAX_INTERRUPTIONS + 1), Act.QUARANTINE):
-        assert policy.act(failure, has_others=False, was_alone=ALONE) is act
-
-
 def test_a_move_to_another_server_starts_the_wait_for_a_model_anew() -> None:
     clock = Clock()
     policy = RetryPolicy(60.0, 5.0, clock)
@@ -459,6 +452,10 @@ async def test_stream_that_gets_tokens_each_time_survives_more_losses(make: Make
     servers[0].breaks.update({place: refused(is_loss=True) for place in places})
     assert await servers.tokens(call(*range(9))) == list(range(9))
     assert servers[0].streamed == [None, *(tuple(range(place)) for place in places)]
+    servers[0].failures[MODEL] = refused(is_loss=True)
+    with pytest.raises(Quarantined):
+        await servers.tokens(call(*range(9)))
+    assert len(servers[0].streamed) == 1 + len(places) + 2, "without tokens all of them count"
 
 
 async def test_names_are_looked_up_again(make: Make) -> None:
