@@ -46,8 +46,13 @@ FAILURES = (
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(background_tasks, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    yield
+    # Retries use `random`, at which Hypothesis would stop in another test.
+    for thread in [one for one in threading.enumerate() if one.name.startswith("OtelBatchSpan")]:
+        thread.join()
 
 
 @pytest.fixture

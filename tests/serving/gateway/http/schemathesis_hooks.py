@@ -10,8 +10,8 @@ def filter_case(context: schemathesis.HookContext, case: schemathesis.Case) -> b
     """Skip what a document cannot describe.
 
     What asks for nothing is left out, also if it has another type or an unknown name
-    (`ClosedMessage`). In forms every value is text, and an empty list no field. A key in the body
-    is checked where there is none in a header, so its status is that of a wrong one.
+    (`ClosedMessage`). In forms every value is text. A key in the body, without one in a
+    header, is answered as a wrong key.
     """
     body = case.body if isinstance(case.body, dict) else {}
     if case.media_type == "multipart/form-data" and case.meta.generation.mode.is_negative:
