@@ -10,8 +10,7 @@ def filter_case(context: schemathesis.HookContext, case: schemathesis.Case) -> b
     """Skip what a document cannot describe.
 
     What asks for nothing is left out, also if it has another type or an unknown name
-    (`ClosedMessage`). In forms every value is text. A key in the body, without one in a
-    header, is answered as a wrong key.
+    (`ClosedMessage`). In forms every value is text. A key in the body is a wrong key.
     """
     body = case.body if isinstance(case.body, dict) else {}
     if case.media_type == "multipart/form-data" and case.meta.generation.mode.is_negative:
