@@ -76,10 +76,9 @@ class RetryPolicy:
         self, timeout_s: float, wait_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.tried: list[Endpoint] = []
-        self.has_begun = False
+        self.has_begun = self.has_advanced = False
         self.losses = 0
         self._was_alone = False
-        self.has_advanced = False
         self._interruptions = 0
         self._wait_s = wait_s
         self._clock = clock

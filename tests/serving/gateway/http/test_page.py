@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 
-import httpx
 import pytest
 import uvicorn
 from pydantic import TypeAdapter
@@ -295,6 +294,10 @@ ROOT = Path(__file__).parents[4]
 CONFIGURATION = str(ROOT / "schemathesis.toml")
 ONE_OR_MANY = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
 SINGLE = ("/embed", "/generate", "/generate_stream", "/predict", "/rerank", "/similarity")
+OPERATIONS = len(TASKS) + 10 + 4 + 11 + 6 + 6 + 4
+"""`/v1/models` and one of it, liveness and readiness twice each, `/metrics`, OpenAI's three;
+glossaries; Hugging Face's, and those of its servers; LibreTranslate's; the open inference
+protocol's."""
 KEYED = ("/v2/models", "/v1/", "/hf/", "/translate", "/detect", "/metrics", *SINGLE)
 """Beginnings of paths behind the key."""
 KEY = "sesame"
@@ -466,10 +469,8 @@ def served(**settings: object) -> Iterator[str]:
 def test_schemathesis_finds_nothing(key: str | None, tmp_path: Path) -> None:
     program = [sys.executable, "-m", "schemathesis.cli", "--config-file", CONFIGURATION]
     flags = ["--checks", "all", "--max-examples", "50", "--seed", "1", "--no-color"]
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    flags += [f"--header={name}: {value}" for name, value in headers.items()]
+    flags += ["--header", f"Authorization: Bearer {key}"] if key else []
     with served(**({"api_key": key} if key else {})) as address:
-        paths = httpx.get(f"{address}/openapi.json", headers=headers).json()["paths"]
         run = subprocess.run(
             [*program, "run", f"{address}/openapi.json", *flags],
             capture_output=True,
@@ -479,5 +480,4 @@ def test_schemathesis_finds_nothing(key: str | None, tmp_path: Path) -> None:
             check=False,
         )
     assert run.returncode == 0, run.stdout
-    operations = sum(map(len, paths.values()))
-    assert run.stdout.count(f"{operations} passed") == 2  # coverage and fuzzing
+    assert run.stdout.count(f"{OPERATIONS} passed") == 2  # coverage and fuzzing
